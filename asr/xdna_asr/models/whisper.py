@@ -124,7 +124,9 @@ class DecoderOutputs(Generic[T]):
     """(heads listed, n, S): attention to the audio of the model's alignment heads."""
 
 
-def decode(ops: Ops[T], dims: WhisperDims, inputs: DecoderInputs[T], alignment_heads: Sequence[tuple[int, int]]) -> DecoderOutputs[T]:
+def decode(
+    ops: Ops[T], dims: WhisperDims, inputs: DecoderInputs[T], alignment_heads: Sequence[tuple[int, int]]
+) -> DecoderOutputs[T]:
     """n tokens through the decoder; alignment_heads are (layer, head) pairs, at least one."""
     x = ops.add(ops.embedding("dec.emb", inputs.tokens), ops.embedding("dec.pos", inputs.positions))
     text, aligned = [], []

@@ -68,7 +68,9 @@ class GraphOps:
         width = kernel.shape[2]
         # Tap i of output t reads input t * stride + i: a strided slice that leaves out the width - 1 - i last inputs.
         taps = [
-            self._op("Slice", x, self._ints(i), self._ints(i - width + 1 or np.iinfo(np.int64).max), self._ints(-2), self._ints(stride))
+            self._op(
+                "Slice", x, self._ints(i), self._ints(i - width + 1 or np.iinfo(np.int64).max), self._ints(-2), self._ints(stride)
+            )
             for i in range(width)
         ]
         flat = kernel.transpose(0, 2, 1).reshape(len(kernel), -1)
@@ -131,7 +133,11 @@ class GraphOps:
         size = self._weights[f"{name}.wh"].shape[1]
         bias = np.concatenate([gates("b"), np.zeros((1, 4 * size), np.float32)], axis=1)
         state = [self._op("Unsqueeze", part, self._ints(0)) for part in (hidden, cell)]
-        inputs = [self._op("Unsqueeze", x, self._ints(1)), self._bake(f"{name}.wi", gates("wi")), self._bake(f"{name}.wh", gates("wh"))]
+        inputs = [
+            self._op("Unsqueeze", x, self._ints(1)),
+            self._bake(f"{name}.wi", gates("wi")),
+            self._bake(f"{name}.wh", gates("wh")),
+        ]
         outputs = self._graph.node("LSTM", [*inputs, self._bake(f"{name}.b", bias), "", *state], {"hidden_size": size}, outputs=3)
         return (
             self._op("Squeeze", outputs[0], self._ints(1, 2)),
@@ -171,7 +177,13 @@ class GraphOps:
     def _block_matmul(self, x: str, name: str, weight: Array, bias: str | None, storage: Storage) -> str:
         bits = 8 if storage == "blocks8" else 4
         codes, scales = quantize.blocks(weight, bits, _BLOCK)
-        attributes = {"N": weight.shape[0], "K": weight.shape[1], "bits": bits, "block_size": _BLOCK, "accuracy_level": _INT8_ACCUMULATION}
+        attributes = {
+            "N": weight.shape[0],
+            "K": weight.shape[1],
+            "bits": bits,
+            "block_size": _BLOCK,
+            "accuracy_level": _INT8_ACCUMULATION,
+        }
         inputs = [x, self._bake(f"{name}.w{bits}", codes), self._bake(f"{name}.s{bits}", scales)]
         if bias is not None:
             inputs += ["", "", self._plain(bias)]

@@ -1,8 +1,8 @@
 """Traces Whisper into ONNX graphs, once a model and precision; the result is cached beside the model's arena.
 
-    <folder>/encoder.onnx   mel, source, positions, key_bias -> audio.k.L, audio.v.L
-    <folder>/decoder.onnx   tokens, positions, causal_bias, wanted, key_bias, text.*, audio.* -> logits, alignment, new_text.*
-    <folder>/weights.arena  the matrices in the precision the graphs want; meta says what they were made from
+<folder>/encoder.onnx   mel, source, positions, key_bias -> audio.k.L, audio.v.L
+<folder>/decoder.onnx   tokens, positions, causal_bias, wanted, key_bias, text.*, audio.* -> logits, alignment, new_text.*
+<folder>/weights.arena  the matrices in the precision the graphs want; meta says what they were made from
 """
 
 import os
@@ -49,19 +49,30 @@ def cached_graphs(
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(built, folder)
     except OSError as error:
-        raise ModelError(f"{folder}: can't write the prepared model ({error.strerror}); free space or fix its permissions") from error
+        raise ModelError(
+            f"{folder}: can't write the prepared model ({error.strerror}); free space or fix its permissions"
+        ) from error
     return folder
 
 
 def _is_current(folder: Path, wanted: Mapping[str, Any]) -> bool:
     try:
-        return Arena(folder / WEIGHTS).meta == wanted and (folder / ENCODER).stat().st_size > 0 and (folder / DECODER).stat().st_size > 0
+        return (
+            Arena(folder / WEIGHTS).meta == wanted
+            and (folder / ENCODER).stat().st_size > 0
+            and (folder / DECODER).stat().st_size > 0
+        )
     except (ModelError, OSError):
         return False
 
 
 def _build(
-    folder: Path, tensors: Tensors, dims: WhisperDims, heads: Sequence[tuple[int, int]], precision: Precision, meta: Mapping[str, Any]
+    folder: Path,
+    tensors: Tensors,
+    dims: WhisperDims,
+    heads: Sequence[tuple[int, int]],
+    precision: Precision,
+    meta: Mapping[str, Any],
 ) -> None:
     baked: dict[str, NDArray[Any]] = {}
     graphs = {ENCODER: OnnxGraph("encoder"), DECODER: OnnxGraph("decoder")}

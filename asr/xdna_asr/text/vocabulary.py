@@ -42,7 +42,9 @@ class Vocabulary:
             raise ModelDamaged(f"{path}: not a tokenizer file ({error}); download the model again") from error
         vocabulary = cls(tokenizer, size, np.array(meta["suppress"], np.int64), np.array(meta["suppress_first"], np.int64))
         if vocabulary.first_timestamp + TIMESTAMPS != size:
-            raise ModelDamaged(f"{path}: tokenizer of another model ({vocabulary.first_timestamp + TIMESTAMPS} tokens, not {size})")
+            raise ModelDamaged(
+                f"{path}: tokenizer of another model ({vocabulary.first_timestamp + TIMESTAMPS} tokens, not {size})"
+            )
         return vocabulary
 
     def special(self, *names: str) -> int:

@@ -142,7 +142,10 @@ def _canonical(names: _Ct2Names | _HuggingFaceNames) -> dict[str, AnyArray]:
 def _linears(names: _Ct2Names | _HuggingFaceNames) -> Iterator[tuple[str, tuple[AnyArray, AnyArray]]]:
     for index in (1, 2):
         yield f"enc.conv{index}", names.conv(index)
-    blocks = {"enc": {"attn": ("qkv", "o"), "ff": ("1", "2")}, "dec": {"self": ("qkv", "o"), "cross": ("q", "kv", "o"), "ff": ("1", "2")}}
+    blocks = {
+        "enc": {"attn": ("qkv", "o"), "ff": ("1", "2")},
+        "dec": {"self": ("qkv", "o"), "cross": ("q", "kv", "o"), "ff": ("1", "2")},
+    }
     for part, roles in blocks.items():
         for layer in range(names.layers(part)):
             for block, block_roles in roles.items():

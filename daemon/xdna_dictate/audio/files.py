@@ -45,41 +45,36 @@ def open_audio(name: str) -> Iterator[AudioFile]:
     Raises AudioError with `name` and the reason.
     """
     with contextlib.ExitStack() as stack:
-        path = stack.enter_context(_seekable(name))
         try:
-            file = _open_soundfile(stack, path)
-        except soundfile.LibsndfileError as error:
-            audio = _open_with_pyav(stack, path, name, str(error.error_string))
-        else:
-            if file.channels > _MAX_CHANNELS:
-                raise AudioError(f"{name}: {file.channels} channels can't be right")
-            audio = AudioFile(file.frames / file.samplerate, _mono_16k(_soundfile_blocks(file, name), file.samplerate))
+            path = _seekable(stack, name)
+            audio = _open(stack, path, name)
+        except OSError as error:
+            raise AudioError(f"{name}: {(error.strerror or str(error)).lower()}") from error
         yield audio
 
 
-@contextlib.contextmanager
-def _seekable(name: str) -> Iterator[Path]:
+def _seekable(stack: contextlib.ExitStack, name: str) -> Path:
     """The path of `name`, or of a private copy of it if it is a pipe."""
+    if name == STANDARD_INPUT:
+        return stack.enter_context(_copied(sys.stdin.buffer))
     try:
-        if name == STANDARD_INPUT:
-            with _copied(sys.stdin.buffer) as path:
-                yield path
-            return
         mode = os.stat(name).st_mode
-        if stat.S_ISDIR(mode):
-            raise AudioError(f"{name}: is a folder, not an audio file")
-        if stat.S_ISREG(mode):
-            with open(name, "rb"):
-                yield Path(name)
-            return
-        with open(name, "rb") as pipe, _copied(pipe) as path:
-            yield path
-    except OSError as error:
-        if error.filename is not None or error.errno is not None:
-            raise AudioError(f"{name}: {(error.strerror or str(error)).lower()}") from error
-        raise
     except ValueError as error:
         raise AudioError(f"{name!r}: not a file name ({error})") from error
+    if stat.S_ISDIR(mode):
+        raise AudioError(f"{name}: is a folder, not an audio file")
+    with open(name, "rb") as file:
+        return Path(name) if stat.S_ISREG(mode) else stack.enter_context(_copied(file))
+
+
+def _open(stack: contextlib.ExitStack, path: Path, name: str) -> AudioFile:
+    try:
+        file = _open_soundfile(stack, path)
+    except soundfile.LibsndfileError as error:
+        return _open_with_pyav(stack, path, name, str(error.error_string))
+    if file.channels > _MAX_CHANNELS:
+        raise AudioError(f"{name}: {file.channels} channels can't be right")
+    return AudioFile(file.frames / file.samplerate, _mono_16k(_soundfile_blocks(file, name), file.samplerate))
 
 
 @contextlib.contextmanager
@@ -147,9 +142,11 @@ def _open_with_pyav(stack: contextlib.ExitStack, path: Path, name: str, refusal:
         container = stack.enter_context(av.open(str(path), metadata_errors="ignore"))
         stream = container.streams.audio[0]
         seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
-        rate = stream.codec_context.sample_rate
     except (av.FFmpegError, IndexError) as error:
         raise AudioError(f"{name}: not an audio file ({refusal.strip(' .')})") from error
+    if stream.codec_context is None or stream.codec_context.sample_rate <= 0:
+        raise AudioError(f"{name}: its sound is in a format that FFmpeg can't decode")
+    rate = stream.codec_context.sample_rate
 
     def blocks() -> Iterator[F32]:
         resampler = av.AudioResampler(format="fltp", rate=rate)
@@ -164,11 +161,12 @@ def _open_with_pyav(stack: contextlib.ExitStack, path: Path, name: str, refusal:
 
 
 def _mono_16k(blocks: Iterator[F32], rate: int) -> Iterator[F32]:
-    """(n, channels) blocks at `rate` -> (m,) blocks at 16 kHz, within [-1, 1], NaN and infinity silenced."""
+    """(n, channels) blocks at `rate` -> (m,) blocks at 16 kHz, within [-1, 1], without offset, NaN and infinity silenced."""
     resampler = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
     peak = 1.0
     for block in blocks:
         mono = _mix(np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0))
+        mono = mono - mono.mean(dtype=np.float32)
         peak = max(peak, float(np.abs(mono).max(initial=0.0)))
         yield np.asarray(resampler.resample_chunk(mono / np.float32(peak)), np.float32)
     yield np.asarray(resampler.resample_chunk(np.zeros(0, np.float32), last=True), np.float32)

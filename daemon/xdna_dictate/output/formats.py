@@ -102,7 +102,12 @@ class _Json:
         }
         if self._words:
             entry["words"] = [
-                {"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3), "probability": round(word.probability, 4)}
+                {
+                    "word": word.text,
+                    "start": round(word.start, 3),
+                    "end": round(word.end, 3),
+                    "probability": round(word.probability, 4),
+                }
                 for word in segment.words
             ]
         return entry

@@ -1,0 +1,56 @@
+# make demo        set everything up and transcribe a bundled clip
+# make test        install what the tests need and run them
+# make test-long   also the slow ones: parity with transformers, hours of audio
+# make eval        score a model on a manifest of recordings
+# make bench       compare with faster-whisper and whisper.cpp, write docs/bench.md
+# make docs        man page and shell completions from the command line's own description
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CLIP   := tests/data/speech/en-jfk.flac
+MANIFEST ?= tests/data/speech/manifest.tsv
+
+.PHONY: demo test test-long eval bench docs check clean
+
+demo: $(VENV)/.demo
+	@$(BIN)/xdna-dictate models verify whisper-tiny.en >/dev/null 2>&1 || $(BIN)/xdna-dictate models download whisper-tiny.en
+	@$(BIN)/xdna-dictate --file $(CLIP) --verbose
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not long and not parity"
+
+test-long: $(VENV)/.test $(VENV)/.parity
+	$(BIN)/python -m pytest -m "long or parity"
+
+eval: $(VENV)/.test
+	$(BIN)/python tests/evaluation/score.py --manifest $(MANIFEST) $(EVAL)
+
+bench: $(VENV)/.test $(VENV)/.bench
+	$(BIN)/python tests/evaluation/bench.py --manifest $(MANIFEST) $(BENCH)
+
+docs: $(VENV)/.test
+	$(BIN)/python packaging/generate.py
+
+check: $(VENV)/.test
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+$(VENV)/.venv:
+	sh packaging/system-packages.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.venv pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.venv pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ffmpeg,test]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.parity $(VENV)/.bench: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(patsubst .%,%,$(notdir $@))]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,147 @@
+"""`xdna-dictate --file`: audio files to transcripts."""
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
+
+from xdna_asr.features import SAMPLE_RATE
+from xdna_asr.runtime.select import choose
+from xdna_asr.store import ModelStore
+from xdna_asr.transcribe import Options
+from xdna_dictate.audio.files import F32, AudioFile, open_audio
+from xdna_dictate.errors import EXIT_OK, AudioError, UsageError, exit_code
+from xdna_dictate.output.formats import writer
+from xdna_dictate.paths import models_folder
+from xdna_dictate.recognition import Recogniser, open_recogniser
+
+
+def run_files(arguments: argparse.Namespace) -> int:
+    """Transcribe every file; a bad one is reported and the others still done. Returns the exit code."""
+    targets = _targets(arguments)
+    began = time.monotonic()
+    recogniser = open_recogniser(
+        ModelStore(models_folder()),
+        arguments.model,
+        choose(arguments.backend),
+        _options(arguments),
+        precision=arguments.precision,
+        threads=arguments.threads,
+    )
+    if arguments.verbose:
+        _say(
+            f"{recogniser.model} on {recogniser.choice.backend} ({recogniser.choice.detail}), loaded in {time.monotonic() - began:.2f} s"
+        )
+    code = EXIT_OK
+    for name, target in targets.items():
+        try:
+            with open_audio(name) as audio:
+                _transcribe(arguments, recogniser, name, audio, target)
+        except AudioError as error:
+            _say(str(error))
+            code = exit_code(error)
+    return code
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    return Options(
+        language=arguments.language,
+        task="translate" if arguments.translate else "transcribe",
+        timestamps=arguments.timestamps or arguments.format in ("srt", "vtt"),
+        words=arguments.words,
+        prompt=arguments.prompt,
+        context=arguments.context,
+    )
+
+
+def _targets(arguments: argparse.Namespace) -> dict[str, Path | None]:
+    """Where each file's transcript goes; None is standard output."""
+    names, output = list(dict.fromkeys(arguments.file)), arguments.output
+    if output is None:
+        return dict.fromkeys(names)
+    suffix = ".txt" if arguments.format == "text" else f".{arguments.format}"
+    folder = Path(output)
+    if len(names) == 1 and not folder.is_dir():
+        return {names[0]: folder}
+    if not folder.is_dir():
+        raise UsageError(f"{output}: for several files --output must be an existing folder")
+    targets = {name: folder / f"{Path(name).stem if name != '-' else 'stdin'}{suffix}" for name in names}
+    if len(set(targets.values())) < len(targets):
+        raise UsageError(f"{output}: two of the files would be written under one name there")
+    return dict(targets)
+
+
+def _transcribe(arguments: argparse.Namespace, recogniser: Recogniser, name: str, audio: AudioFile, target: Path | None) -> None:
+    began, details = time.monotonic(), {"model": recogniser.model, "backend": recogniser.choice.backend}
+    with _opened(target) as out, _progress(arguments, name, audio) as blocks:
+        if target is None and arguments.format != "json" and len(arguments.file) > 1:
+            out.write(f"==> {name} <==\n")
+        form = writer(arguments.format, out, name, details, times=arguments.timestamps, words=arguments.words)
+        language, samples, spoke = "", 0, False
+
+        def counted() -> Iterator[F32]:
+            nonlocal samples
+            for block in blocks:
+                samples += len(block)
+                yield block
+
+        try:
+            for segment in recogniser.transcriber.transcribe(counted()):
+                if segment.text:
+                    form.segment(segment)
+                    spoke, language = True, segment.language
+        finally:
+            form.close()
+    if arguments.verbose:
+        heard = f"language {language}" if spoke else "no speech"
+        _say(f"{name}: {samples / SAMPLE_RATE:.2f} s of sound, {heard}, done in {time.monotonic() - began:.2f} s")
+    elif not spoke and not arguments.quiet:
+        _say(f"{name}: no speech")
+
+
+@contextlib.contextmanager
+def _opened(target: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears under its name at the end, with what was finished if interrupted."""
+    if target is None:
+        yield sys.stdout
+        return
+    try:
+        out = tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False)
+    except OSError as error:
+        raise UsageError(f"{target}: can't be written ({(error.strerror or str(error)).lower()})") from error
+    with out:
+        try:
+            yield out
+        except KeyboardInterrupt:
+            os.replace(out.name, target)
+            raise
+        except BaseException:
+            os.unlink(out.name)
+            raise
+    os.replace(out.name, target)
+
+
+@contextlib.contextmanager
+def _progress(arguments: argparse.Namespace, name: str, audio: AudioFile) -> Iterator[Iterator[F32]]:
+    """The blocks of `audio`, with a bar on a terminal."""
+    hidden = arguments.quiet or not sys.stderr.isatty()
+    total = round(audio.seconds, 1) if audio.seconds else None
+    with tqdm(total=total, desc=Path(name).name, unit="s", disable=hidden, leave=False, file=sys.stderr) as bar:
+
+        def watched() -> Iterator[F32]:
+            for block in audio.blocks:
+                yield block
+                bar.update(round(len(block) / SAMPLE_RATE, 3))
+
+        yield watched()
+
+
+def _say(message: str) -> None:
+    tqdm.write(f"xdna-dictate: {message}", file=sys.stderr)
