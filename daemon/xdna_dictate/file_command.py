@@ -4,13 +4,10 @@ import argparse
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
-
-from tqdm import tqdm
 
 from xdna_asr.features import SAMPLE_RATE
 from xdna_asr.runtime.select import choose
@@ -36,9 +33,8 @@ def run_files(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
     )
     if arguments.verbose:
-        _say(
-            f"{recogniser.model} on {recogniser.choice.backend} ({recogniser.choice.detail}), loaded in {time.monotonic() - began:.2f} s"
-        )
+        loaded = f"loaded in {time.monotonic() - began:.2f} s"
+        _say(f"{recogniser.model} on {recogniser.choice.backend} ({recogniser.choice.detail}), {loaded}")
     code = EXIT_OK
     for name, target in targets.items():
         try:
@@ -112,28 +108,33 @@ def _opened(target: Path | None) -> Iterator[TextIO]:
     if target is None:
         yield sys.stdout
         return
+    part = target.with_name(f".{target.name}.part")
     try:
-        out = tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False)
+        out = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{target}: can't be written ({(error.strerror or str(error)).lower()})") from error
     with out:
         try:
             yield out
         except KeyboardInterrupt:
-            os.replace(out.name, target)
+            part.replace(target)
             raise
         except BaseException:
-            os.unlink(out.name)
+            part.unlink()
             raise
-    os.replace(out.name, target)
+    part.replace(target)
 
 
 @contextlib.contextmanager
 def _progress(arguments: argparse.Namespace, name: str, audio: AudioFile) -> Iterator[Iterator[F32]]:
     """The blocks of `audio`, with a bar on a terminal."""
-    hidden = arguments.quiet or not sys.stderr.isatty()
+    if arguments.quiet or not sys.stderr.isatty():
+        yield audio.blocks
+        return
+    from tqdm import tqdm
+
     total = round(audio.seconds, 1) if audio.seconds else None
-    with tqdm(total=total, desc=Path(name).name, unit="s", disable=hidden, leave=False, file=sys.stderr) as bar:
+    with tqdm(total=total, desc=Path(name).name, unit="s", leave=False, file=sys.stderr) as bar:
 
         def watched() -> Iterator[F32]:
             for block in audio.blocks:
@@ -144,4 +145,4 @@ def _progress(arguments: argparse.Namespace, name: str, audio: AudioFile) -> Ite
 
 
 def _say(message: str) -> None:
-    tqdm.write(f"xdna-dictate: {message}", file=sys.stderr)
+    print(f"xdna-dictate: {message}", file=sys.stderr)

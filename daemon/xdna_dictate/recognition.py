@@ -1,5 +1,6 @@
 """Opens a model on a back end."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from xdna_asr.models.whisper import WhisperDims
@@ -33,10 +34,12 @@ def open_recogniser(
     """
     model = store.open(model_id)
     arena = model.arena()
-    meta = arena.meta
-    dims = WhisperDims.of(arena, meta.get("heads"))
-    vocabulary = Vocabulary.load(model.tokenizer, dims.vocabulary, meta)
-    heads = [(int(layer), int(head)) for layer, head in meta["alignment_heads"] or dims.default_alignment_heads]
-    graphs = cached_graphs(model.folder / f"cpu-{precision}", arena, meta["fingerprint"], dims, heads, PRECISIONS[precision])
-    runtime = CpuWhisper(graphs, dims, threads)
-    return Recogniser(Transcriber(runtime, vocabulary, SpeechDetector(), options), model_id, choice)
+    dims = WhisperDims.of(arena, arena.meta["heads"])
+    vocabulary = Vocabulary(arena, arena.meta, dims.vocabulary, model.tokenizer)
+    heads = [(int(layer), int(head)) for layer, head in arena.meta["alignment_heads"] or dims.default_alignment_heads]
+    folder = model.folder / f"cpu-{precision}"
+    graphs = cached_graphs(folder, arena, arena.meta["fingerprint"], dims, heads, PRECISIONS[precision])
+    with ThreadPoolExecutor() as pool:
+        detector, runtime = pool.submit(SpeechDetector), pool.submit(CpuWhisper, graphs, dims, threads)
+        transcriber = Transcriber(runtime.result(), vocabulary, detector.result(), options)
+    return Recogniser(transcriber, model_id, choice)

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from loopback_hub import serving
-from random_whisper import KINDS, checkpoint
+from random_whisper import KINDS, checkpoint, tokenizer
 
 REPOSITORY = "openai/whisper-tiny"
 
@@ -21,7 +21,7 @@ def repository(tmp_path: Path) -> Path:
     save_file(checkpoint(*KINDS["multilingual"], d=96), folder / "model.safetensors")
     (folder / "config.json").write_text('{"decoder_attention_heads": 2, "suppress_tokens": [1], "begin_suppress_tokens": [220]}')
     (folder / "generation_config.json").write_text('{"alignment_heads": [[1, 0]]}')
-    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer.json").write_text(tokenizer(KINDS["multilingual"][0]))
     return folder
 
 

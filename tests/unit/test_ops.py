@@ -8,14 +8,14 @@ import onnx
 import pytest
 
 from recordings import speech
-from xdna_asr.models.silero import speech_probability
+from xdna_asr.models.silero import CONTEXT, speech_probability
 from xdna_asr.ops import Ops, quantize
 from xdna_asr.ops.eager import NumpyOps, erf
 from xdna_asr.ops.graph import FLOAT32, QUANTISED, GraphOps, Precision
 from xdna_asr.ops.onnx_file import OnnxGraph
 from xdna_asr.runtime.cpu import session
 from xdna_asr.types import F32
-from xdna_asr.vad import CONTEXT, SpeechDetector, silero_weights, stft_frames
+from xdna_asr.vad import SpeechDetector, silero_weights, stft_frames
 from xdna_asr.weights.arena import AnyArray
 
 RNG = np.random.default_rng(5)
@@ -76,6 +76,10 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], list[AnyArray]]] = {
     "merge_heads": (lambda ops, x: [ops.merge_heads(x[0])], [HEADS]),
     "attention": (lambda ops, x: list(ops.attention(*x, 0.25)), [HEADS, normal(3, 9, 16), normal(3, 9, 16), normal(7, 9)]),
     "attention by key": (lambda ops, x: list(ops.attention(*x, 0.25)), [HEADS, normal(3, 9, 16), normal(3, 9, 16), normal(9)]),
+    "attention by head": (
+        lambda ops, x: [ops.attention_by_head(*x, 0.25, 4)],
+        [X, normal(9, 64), normal(9, 64), normal(9)],
+    ),
     "heads": (lambda ops, x: [ops.heads(x[0], [2, 0])], [HEADS]),
     "lstm": (lambda ops, x: list(ops.lstm(x[0], "r", x[1], x[2])), [normal(6, 8), normal(1, 5), normal(1, 5)]),
     "tied_logits": (lambda ops, x: [ops.tied_logits(x[0], "e")], [X]),

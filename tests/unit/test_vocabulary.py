@@ -4,16 +4,15 @@ import pytest
 
 from xdna_asr.errors import ModelDamaged, ModelMissing, UnsupportedLanguage
 from xdna_asr.store import ModelStore
-from xdna_asr.text.vocabulary import Vocabulary
+from xdna_asr.text.vocabulary import Vocabulary, vocabulary_tables
 
 SIZES = {"whisper-tiny.en": 51_864, "whisper-base": 51_865}
-META = {"suppress": [1], "suppress_first": [220]}
 
 
 @pytest.fixture(params=SIZES)
 def vocabulary(store: ModelStore, request: pytest.FixtureRequest) -> Vocabulary:
     model = store.open(request.param)
-    return Vocabulary.load(model.tokenizer, SIZES[request.param], model.arena().meta)
+    return Vocabulary(model.arena(), model.arena().meta, SIZES[request.param], model.tokenizer)
 
 
 def test_special_ids_are_those_of_the_generation(vocabulary: Vocabulary) -> None:
@@ -31,7 +30,7 @@ def test_prompts(vocabulary: Vocabulary) -> None:
     assert vocabulary.prompt("en", timestamps=False) == [start, *task, none]
     assert vocabulary.prompt("en", timestamps=True) == [start, *task]
     long = vocabulary.prompt("en", timestamps=False, previous=range(300))
-    assert long[0] == vocabulary.special("<|startofprev|>")
+    assert long[0] == 50_360 + vocabulary.multilingual
     assert long[1:224] == list(range(77, 300))
     with pytest.raises(UnsupportedLanguage, match="'xx'"):
         vocabulary.prompt("xx", timestamps=False)
@@ -54,9 +53,9 @@ def test_words_keep_their_punctuation(vocabulary: Vocabulary) -> None:
 def test_missing_broken_and_swapped_tokenizers_are_refused_by_name(store: ModelStore, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with pytest.raises(ModelMissing, match=r"tokenizer\.json"):
-        Vocabulary.load(path, 51_864, META)
+        vocabulary_tables(path, 51_864)
     path.write_text("{")
     with pytest.raises(ModelDamaged, match=r"tokenizer\.json"):
-        Vocabulary.load(path, 51_864, META)
+        vocabulary_tables(path, 51_864)
     with pytest.raises(ModelDamaged, match="another model"):
-        Vocabulary.load(store.open("whisper-base").tokenizer, 51_864, META)
+        vocabulary_tables(store.open("whisper-base").tokenizer, 51_864)

@@ -1,0 +1,1 @@
+"""From what a model predicts to tokens: search, rules, guards, times."""

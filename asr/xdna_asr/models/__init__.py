@@ -1,0 +1,1 @@
+"""Models, each written once on the op set."""

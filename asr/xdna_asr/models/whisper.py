@@ -77,8 +77,8 @@ def encode(ops: Ops[T], dims: WhisperDims, mel: T, source: T, positions: T, key_
     for layer in range(dims.encoder_layers):
         name = f"enc.{layer}"
         q, k, v = ops.split(ops.linear(ops.layer_norm(x, f"{name}.ln1"), f"{name}.attn.qkv"), 3)
-        attended, _ = ops.attention(*(ops.split_heads(part, dims.heads) for part in (q, k, v)), key_bias, dims.scale)
-        x = ops.add(x, ops.linear(ops.merge_heads(attended), f"{name}.attn.o"))
+        attended = ops.attention_by_head(q, k, v, key_bias, dims.scale, dims.heads)
+        x = ops.add(x, ops.linear(attended, f"{name}.attn.o"))
         x = ops.add(x, _feed_forward(ops, ops.layer_norm(x, f"{name}.ln2"), name))
     return ops.layer_norm(x, "enc.ln")
 

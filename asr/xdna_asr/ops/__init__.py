@@ -80,6 +80,13 @@ class Ops(Protocol[T]):
         """
         ...
 
+    def attention_by_head(self, q: T, k: T, v: T, bias: T, scale: float, heads: int) -> T:
+        """`attention` over (T, d), (S, d), (S, d) that are split into heads here, for long sequences -> (T, d).
+
+        One head after the other, so that only one (T, S) matrix of scores has to exist.
+        """
+        ...
+
     def heads(self, x: T, indices: Sequence[int]) -> T:
         """(H, T, S) -> (len(indices), T, S)."""
         ...

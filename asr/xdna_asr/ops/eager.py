@@ -31,25 +31,25 @@ class NumpyOps:
         return self._cache[name]
 
     def linear(self, x: Array, name: str) -> Array:
-        return x @ self._weight(f"{name}.w").T + self._weight(f"{name}.b")
+        return np.asarray(x @ self._weight(f"{name}.w").T + self._weight(f"{name}.b"))
 
     def conv1d(self, x: Array, name: str, *, stride: int = 1, pad: int = 0) -> Array:
         kernel = self._weight(f"{name}.w")
         padded = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(pad, pad), (0, 0)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2], axis=-2)[..., ::stride, :, :]
         flat = windows.reshape(*windows.shape[:-2], -1)
-        return flat @ kernel.reshape(len(kernel), -1).T + self._weight(f"{name}.b")
+        return np.asarray(flat @ kernel.reshape(len(kernel), -1).T + self._weight(f"{name}.b"))
 
     def layer_norm(self, x: Array, name: str) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
         variance = np.mean(centred * centred, axis=-1, keepdims=True)
-        return centred / np.sqrt(variance + _EPSILON) * self._weight(f"{name}.g") + self._weight(f"{name}.b")
+        return np.asarray(centred / np.sqrt(variance + _EPSILON) * self._weight(f"{name}.g") + self._weight(f"{name}.b"))
 
     def add(self, a: Array, b: Array) -> Array:
         return np.asarray(a + b)
 
     def gelu(self, x: Array) -> Array:
-        return (x * 0.5 * (1 + erf(x / np.sqrt(2)))).astype(np.float32)
+        return np.asarray(x * 0.5 * (1 + erf(x / np.sqrt(2))), np.float32)
 
     def relu(self, x: Array) -> Array:
         return np.maximum(x, 0)
@@ -86,6 +86,10 @@ class NumpyOps:
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         return weights @ v, weights
+
+    def attention_by_head(self, q: Array, k: Array, v: Array, bias: Array, scale: float, heads: int) -> Array:
+        q, k, v = (self.split_heads(part, heads) for part in (q, k, v))
+        return self.merge_heads(self.attention(q, k, v, bias, scale)[0])
 
     def heads(self, x: Array, indices: Sequence[int]) -> Array:
         return np.asarray(x[list(indices)])

@@ -59,7 +59,7 @@ class GraphOps:
 
     def linear(self, x: str, name: str) -> str:
         weight = self._weights[f"{name}.w"].astype(np.float32)
-        return self._matmul(x, name, weight, self._weights[f"{name}.b"])
+        return self._matmul(x, name, weight)
 
     def conv1d(self, x: str, name: str, *, stride: int = 1, pad: int = 0) -> str:
         kernel = self._weights[f"{name}.w"].astype(np.float32)
@@ -74,7 +74,7 @@ class GraphOps:
             for i in range(width)
         ]
         flat = kernel.transpose(0, 2, 1).reshape(len(kernel), -1)
-        return self._matmul(self.concat(taps, axis=-1), name, flat, self._weights[f"{name}.b"])
+        return self._matmul(self.concat(taps, axis=-1), name, flat)
 
     def layer_norm(self, x: str, name: str) -> str:
         return self._op("LayerNormalization", x, self._plain(f"{name}.g"), self._plain(f"{name}.b"), attributes={"epsilon": 1e-5})
@@ -122,6 +122,14 @@ class GraphOps:
         weights = self._op("Softmax", self._op("Add", scores, bias), attributes={"axis": -1})
         return self._op("MatMul", weights, v), weights
 
+    def attention_by_head(self, q: str, k: str, v: str, bias: str, scale: float, heads: int) -> str:
+        scaled = self._op("Mul", q, self._graph.constant(np.array(scale, np.float32)))
+        results = []
+        for own_q, own_k, own_v in zip(*(self.split(part, heads) for part in (scaled, k, v)), strict=True):
+            scores = self._op("MatMul", own_q, self._op("Transpose", own_k, attributes={"perm": (1, 0)}))
+            results.append(self._op("MatMul", self._op("Softmax", self._op("Add", scores, bias), attributes={"axis": -1}), own_v))
+        return self.concat(results, axis=-1)
+
     def heads(self, x: str, indices: Sequence[int]) -> str:
         return self._op("Gather", x, self._ints(*indices))
 
@@ -154,7 +162,7 @@ class GraphOps:
         exact = self._op("MatMul", self.embedding(name, best), self._op("Unsqueeze", x, self._ints(2)))
         return self._op("ScatterElements", rounded, best, self._op("Squeeze", exact, self._ints(2)), attributes={"axis": 1})
 
-    def _matmul(self, x: str, name: str, weight: Array, bias: Array) -> str:
+    def _matmul(self, x: str, name: str, weight: Array) -> str:
         storage = self._precision.of(name)
         if storage == "float32":
             product = self._op("MatMul", x, self._bake(f"{name}.w", np.ascontiguousarray(weight.T)))

@@ -1,6 +1,7 @@
 """Whisper on ONNX Runtime's CPU provider."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,9 @@ def session(model: Path | bytes, threads: int) -> ort.InferenceSession:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    # Every clip has a length of its own; plans and pools for each length seen would only pile up.
+    options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -34,8 +38,9 @@ class CpuWhisper:
 
     def __init__(self, folder: Path, dims: WhisperDims, threads: int = DEFAULT_THREADS) -> None:
         self.dims = dims
-        self.encoder = session(folder / ENCODER, threads)
-        self.decoder_session = session(folder / DECODER, threads)
+        with ThreadPoolExecutor() as pool:
+            sessions = pool.map(lambda name: session(folder / name, threads), (ENCODER, DECODER))
+        self.encoder, self.decoder_session = sessions
         self.audio_names = [output.name for output in self.encoder.get_outputs()]
         self.text_names = [name.replace("audio", "text") for name in self.audio_names]
         self.output_names = ["logits", "alignment", *(f"new_{name}" for name in self.text_names)]

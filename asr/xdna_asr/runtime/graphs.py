@@ -24,7 +24,7 @@ from xdna_asr.weights.arena import Arena, write_arena
 ENCODER: Final = "encoder.onnx"
 DECODER: Final = "decoder.onnx"
 WEIGHTS: Final = "weights.arena"
-GRAPH_VERSION: Final = 1
+GRAPH_VERSION: Final = 2
 """Raise it when a change here, in `ops.graph` or in a model makes cached graphs stale."""
 
 Tensors = Mapping[str, NDArray[Any]]

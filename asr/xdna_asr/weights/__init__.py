@@ -1,0 +1,1 @@
+"""Checkpoint readers and the arena they are read into."""

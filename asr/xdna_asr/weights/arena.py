@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from xdna_asr.errors import ModelDamaged, ModelMissing
 
 MAGIC: Final = b"XDNARENA"
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 ALIGNMENT: Final = 64
 _MAX_HEADER: Final = 64 << 20
 _PREFIX: Final = struct.Struct("<8sII")
@@ -86,7 +86,7 @@ class Arena(Mapping[str, AnyArray]):
         if magic != MAGIC:
             raise ModelDamaged(f"{path}: not a model arena")
         if version != LAYOUT_VERSION:
-            raise ModelDamaged(f"{path}: layout version {version}, this program reads {LAYOUT_VERSION}")
+            raise ModelDamaged(f"{path}: layout version {version}, this program reads {LAYOUT_VERSION}; download the model again")
         if length > min(_MAX_HEADER, size - _PREFIX.size):
             raise ModelDamaged(f"{path}: truncated inside its header")
         self._start = _aligned(_PREFIX.size + length)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from xdna_asr.errors import ModelDamaged, ModelMissing
 from xdna_asr.models.whisper import WhisperDims
+from xdna_asr.text.vocabulary import vocabulary_tables
 from xdna_asr.weights.arena import write_arena
 from xdna_asr.weights.ctranslate2 import read_ctranslate2
 from xdna_asr.weights.safetensors import INDEX, read_safetensors
@@ -36,19 +37,17 @@ def import_whisper(source: Path, destination: Path, model_id: str, licence: str)
     Built beside `destination` and renamed, so a cut import leaves the old model, or none. Raises ModelMissing or
     ModelDamaged with the file's name.
     """
-    if not (source / TOKENIZER).is_file():
-        raise ModelMissing(f"{source / TOKENIZER}: the tokenizer is missing")
     weights = next((source / name for name in ("model.bin", "model.safetensors", INDEX) if (source / name).exists()), None)
     if weights is None:
         raise ModelMissing(f"{source}: no model.bin or model.safetensors in it")
     ctranslate2 = weights.name == "model.bin"
     tensors = from_ctranslate2(read_ctranslate2(weights)) if ctranslate2 else from_huggingface(read_safetensors(weights))
     meta = _settings(source) | {"id": model_id, "source": weights.name, "fingerprint": sha256(weights)}
-    WhisperDims.of(tensors)
+    tables, known = vocabulary_tables(source / TOKENIZER, WhisperDims.of(tensors).vocabulary)
     destination.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=f".{destination.name}.") as scratch:
         built = Path(scratch) / "model"
-        write_arena(built / ARENA, tensors, meta)
+        write_arena(built / ARENA, tensors | tables, meta | known)
         shutil.copyfile(source / TOKENIZER, built / TOKENIZER)
         files = {name: {"size": (built / name).stat().st_size, "sha256": sha256(built / name)} for name in (ARENA, TOKENIZER)}
         manifest = {"id": model_id, "licence": licence, "files": files}

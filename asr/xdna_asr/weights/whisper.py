@@ -18,6 +18,8 @@ from xdna_asr.weights.arena import AnyArray
 
 Tensors = Mapping[str, AnyArray]
 
+_STEM: Final = {"enc": "encoder", "dec": "decoder"}
+_HF_BLOCK: Final = {"attn": "self_attn", "self": "self_attn", "cross": "encoder_attn"}
 _CT2_BLOCK: Final = {"attn": "self_attention", "self": "self_attention", "cross": "attention"}
 
 
@@ -56,13 +58,11 @@ class _Names:
 
 
 class _Ct2Names(_Names):
-    stem = {"enc": "encoder", "dec": "decoder"}
-
     def block_marker(self, part: str, layer: int) -> str:
-        return f"{self.stem[part]}/layer_{layer}/ffn/linear_0/weight"
+        return f"{_STEM[part]}/layer_{layer}/ffn/linear_0/weight"
 
     def linear(self, part: str, layer: int, block: str, role: str) -> tuple[AnyArray, AnyArray]:
-        base = f"{self.stem[part]}/layer_{layer}"
+        base = f"{_STEM[part]}/layer_{layer}"
         if block == "ff":
             base += f"/ffn/linear_{int(role) - 1}"
         else:
@@ -71,7 +71,7 @@ class _Ct2Names(_Names):
         return self.tensor(f"{base}/weight"), self.tensor(f"{base}/bias")
 
     def norm(self, part: str, layer: int | None, block: str | None) -> tuple[AnyArray, AnyArray]:
-        base = self.stem[part]
+        base = _STEM[part]
         if layer is not None and block is not None:
             base += f"/layer_{layer}/" + ("ffn" if block == "ff" else _CT2_BLOCK[block])
         return self.tensor(f"{base}/layer_norm/gamma"), self.tensor(f"{base}/layer_norm/beta")
@@ -80,39 +80,36 @@ class _Ct2Names(_Names):
         return self.tensor(f"encoder/conv{index}/weight"), self.tensor(f"encoder/conv{index}/bias")
 
     def positions(self, part: str) -> AnyArray:
-        return self.tensor(f"{self.stem[part]}/position_encodings/encodings")
+        return self.tensor(f"{_STEM[part]}/position_encodings/encodings")
 
     def embedding(self) -> AnyArray:
         return self.tensor("decoder/embeddings/weight")
 
 
 class _HuggingFaceNames(_Names):
-    stem = {"enc": "encoder", "dec": "decoder"}
-    attention = {"attn": "self_attn", "self": "self_attn", "cross": "encoder_attn"}
-
     def __init__(self, source: Tensors, prefix: str) -> None:
         super().__init__(source)
         self.prefix = prefix
 
     def block_marker(self, part: str, layer: int) -> str:
-        return f"{self.prefix}{self.stem[part]}.layers.{layer}.fc1.weight"
+        return f"{self.prefix}{_STEM[part]}.layers.{layer}.fc1.weight"
 
     def linear(self, part: str, layer: int, block: str, role: str) -> tuple[AnyArray, AnyArray]:
-        base = f"{self.prefix}{self.stem[part]}.layers.{layer}"
+        base = f"{self.prefix}{_STEM[part]}.layers.{layer}"
         if block == "ff":
             return self.tensor(f"{base}.fc{role}.weight"), self.tensor(f"{base}.fc{role}.bias")
         names = ["out"] if role == "o" else list(role)
-        weights = [self.tensor(f"{base}.{self.attention[block]}.{name}_proj.weight") for name in names]
+        weights = [self.tensor(f"{base}.{_HF_BLOCK[block]}.{name}_proj.weight") for name in names]
         biases = [
-            np.zeros(len(weight), np.float32) if name == "k" else self.tensor(f"{base}.{self.attention[block]}.{name}_proj.bias")
+            np.zeros(len(weight), np.float32) if name == "k" else self.tensor(f"{base}.{_HF_BLOCK[block]}.{name}_proj.bias")
             for name, weight in zip(names, weights, strict=True)
         ]
         return np.concatenate(weights), np.concatenate(biases)
 
     def norm(self, part: str, layer: int | None, block: str | None) -> tuple[AnyArray, AnyArray]:
-        base = f"{self.prefix}{self.stem[part]}"
+        base = f"{self.prefix}{_STEM[part]}"
         if layer is not None and block is not None:
-            base += f".layers.{layer}." + ("final" if block == "ff" else self.attention[block])
+            base += f".layers.{layer}." + ("final" if block == "ff" else _HF_BLOCK[block])
             return self.tensor(f"{base}_layer_norm.weight"), self.tensor(f"{base}_layer_norm.bias")
         return self.tensor(f"{base}.layer_norm.weight"), self.tensor(f"{base}.layer_norm.bias")
 
@@ -121,7 +118,7 @@ class _HuggingFaceNames(_Names):
         return self.tensor(f"{base}.weight"), self.tensor(f"{base}.bias")
 
     def positions(self, part: str) -> AnyArray:
-        return self.tensor(f"{self.prefix}{self.stem[part]}.embed_positions.weight")
+        return self.tensor(f"{self.prefix}{_STEM[part]}.embed_positions.weight")
 
     def embedding(self) -> AnyArray:
         return self.tensor(f"{self.prefix}decoder.embed_tokens.weight")
@@ -142,7 +139,7 @@ def _canonical(names: _Ct2Names | _HuggingFaceNames) -> dict[str, AnyArray]:
 def _linears(names: _Ct2Names | _HuggingFaceNames) -> Iterator[tuple[str, tuple[AnyArray, AnyArray]]]:
     for index in (1, 2):
         yield f"enc.conv{index}", names.conv(index)
-    blocks = {
+    blocks: dict[str, dict[str, tuple[str, ...]]] = {
         "enc": {"attn": ("qkv", "o"), "ff": ("1", "2")},
         "dec": {"self": ("qkv", "o"), "cross": ("q", "kv", "o"), "ff": ("1", "2")},
     }

@@ -26,6 +26,7 @@ F32 = NDArray[np.float32]
 STANDARD_INPUT: Final = "-"
 _BLOCK_SECONDS: Final = 2
 _MAX_CHANNELS: Final = 64
+_OFFSET: Final = 0.02
 _CANCELLED: Final = 0.1
 """If the mean of the channels has less than this share of the loudest one's level, they cancel each other."""
 
@@ -161,15 +162,22 @@ def _open_with_pyav(stack: contextlib.ExitStack, path: Path, name: str, refusal:
 
 
 def _mono_16k(blocks: Iterator[F32], rate: int) -> Iterator[F32]:
-    """(n, channels) blocks at `rate` -> (m,) blocks at 16 kHz, within [-1, 1], without offset, NaN and infinity silenced."""
-    resampler = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
+    """(n, channels) blocks at `rate` -> (m,) blocks at 16 kHz, within [-1, 1], NaN and infinity silenced."""
+    resampler = None if rate == SAMPLE_RATE else soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
     peak = 1.0
     for block in blocks:
-        mono = _mix(np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0))
-        mono = mono - mono.mean(dtype=np.float32)
+        mono = _without_offset(_mix(np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0)))
         peak = max(peak, float(np.abs(mono).max(initial=0.0)))
-        yield np.asarray(resampler.resample_chunk(mono / np.float32(peak)), np.float32)
-    yield np.asarray(resampler.resample_chunk(np.zeros(0, np.float32), last=True), np.float32)
+        mono = mono / np.float32(peak)
+        yield mono if resampler is None else np.asarray(resampler.resample_chunk(mono), np.float32)
+    if resampler is not None:
+        yield np.asarray(resampler.resample_chunk(np.zeros(0, np.float32), last=True), np.float32)
+
+
+def _without_offset(mono: F32) -> F32:
+    """`mono` centred on zero if it is far from it, as from a cheap sound card; voice activity would not hear it."""
+    offset = mono.mean(dtype=np.float64)
+    return np.asarray(mono - offset, np.float32) if abs(offset) > _OFFSET else mono
 
 
 def _mix(block: F32) -> F32:

@@ -1,10 +1,13 @@
 """Transcripts as text, JSON, SubRip or WebVTT."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable
-from typing import Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from xdna_asr.types import Segment, Word
+if TYPE_CHECKING:
+    from xdna_asr.types import Segment, Word
 
 FORMATS: Final = ("text", "json", "srt", "vtt")
 
