@@ -83,12 +83,11 @@ class Transcriber:
         if self._language:
             vocabulary.prompt(self._language, timestamps=False)
         self._previous = vocabulary.encode(" " + options.prompt.strip()) if options.prompt.strip() else []
-        self._rng = np.random.default_rng(options.seed)
 
     def transcribe(self, blocks: Iterable[F32]) -> Iterator[Segment]:
         """Segments of the signal in `blocks` (mono, 16 kHz), each as soon as it is final; nothing for silence."""
         mel, windower = MelStream(self._runtime.n_mels), Windower()
-        language = self._language
+        language, self._rng = self._language, np.random.default_rng(self._options.seed)
         self._detector.reset()
         for window in self._windows(blocks, mel, windower):
             clip = _Clip.cut(mel, window, timed=self._options.timestamps)
