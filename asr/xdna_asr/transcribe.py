@@ -25,6 +25,8 @@ LEAD_SECONDS: Final = 1.0
 """Silence put before every window: without it Whisper leaves out first words that begin at once."""
 TIMED_SECONDS: Final = 10.0
 """In windows longer than this Whisper skips sentences unless it also writes times."""
+MIN_PROGRESS_SECONDS: Final = 1.0
+"""A window cut inside running speech is gone on with at its last sentence only if that begins later than this."""
 DOUBTFUL_LOGPROB: Final = -0.6
 DOUBTFUL_NO_SPEECH: Final = 0.3
 """Text of a window in which voice activity is doubtful must be likelier than these."""
@@ -81,7 +83,7 @@ class Transcriber:
         self._runtime, self._vocabulary, self._detector, self._options = runtime, vocabulary, detector, options
         self._language = options.language or (None if vocabulary.multilingual else "en")
         if self._language:
-            vocabulary.prompt(self._language, timestamps=False)
+            vocabulary.prompt(self._language, timestamps=False, task=options.task)
         self._previous = vocabulary.encode(" " + options.prompt.strip()) if options.prompt.strip() else []
 
     def transcribe(self, blocks: Iterable[F32]) -> Iterator[Segment]:
@@ -122,7 +124,10 @@ class Transcriber:
         found = pieces(best.tokens, self._vocabulary)
         resume = window.end
         if window.open_end and len(found) > 1 and not found[-1].closed:
-            resume = window.begin + int((clip.time(found.pop().start_time) - clip.start) * STEPS_PER_SECOND)
+            complete = clip.time(found[-1].start_time) - clip.start
+            if complete >= MIN_PROGRESS_SECONDS:
+                resume = window.begin + int(complete * STEPS_PER_SECOND)
+                found.pop()
         if not self._options.timestamps and found:
             found = [Piece(found[0].begin, found[-1].end, found[0].start_time, found[-1].end_time, found[-1].closed)]
         times = token_times(best.alignment, audio.layout.clip) if self._options.words else None

@@ -110,10 +110,10 @@ def _opened(target: Path | None) -> Iterator[TextIO]:
         return
     part = target.with_name(f".{target.name}.part")
     try:
-        out = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
         raise UsageError(f"{target}: can't be written ({(error.strerror or str(error)).lower()})") from error
-    with out:
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
         try:
             yield out
         except KeyboardInterrupt:

@@ -50,6 +50,7 @@ def test_no_speech_is_no_text_and_no_error(cli: Run) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert "no speech" in done.stderr
     assert cli("--file", NOISE, "--quiet").stderr == ""
+    assert cli("--file", NOISE, "--model", "whisper-base").returncode == 0
     assert json.loads(cli("--file", NOISE, "--format", "json", "--quiet").stdout)["text"] == ""
 
 

@@ -10,14 +10,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="run by `make test-long`, which installs it")
 transformers = pytest.importorskip("transformers")
 
-from conftest import Open  # noqa: E402
 from random_whisper import KINDS, checkpoint  # noqa: E402
 from recordings import PUBLIC, SPEECH, speech, table  # noqa: E402
 from xdna_asr.context import continue_with_silence, full_window  # noqa: E402
 from xdna_asr.features import log_mel, silent_mel  # noqa: E402
+from xdna_asr.models import whisper  # noqa: E402
 from xdna_asr.models.whisper import WhisperDims  # noqa: E402
-from xdna_asr.ops.graph import FLOAT32, QUANTISED  # noqa: E402
-from xdna_asr.runtime.cpu import CpuWhisper  # noqa: E402
+from xdna_asr.ops.graph import FLOAT32, QUANTISED, GraphOps, Precision  # noqa: E402
+from xdna_asr.ops.onnx_file import OnnxGraph  # noqa: E402
+from xdna_asr.runtime.cpu import CpuWhisper, session  # noqa: E402
 from xdna_asr.runtime.eager import NumpyWhisper  # noqa: E402
 from xdna_asr.runtime.graphs import cached_graphs  # noqa: E402
 from xdna_asr.store import InstalledModel  # noqa: E402
@@ -143,49 +144,47 @@ def test_random_models_of_every_vocabulary(kind: str, tmp_path: Path) -> None:
         assert greedy(model.decoder(model.encode(mel, layout)), prompt, 12) == truth
 
 
-def test_tiny_on_real_clips(tiny: InstalledModel, transcriber: Open, tmp_path: Path) -> None:
-    assert transcriber("whisper-tiny.en", precision="float32")
+def encoder_graph(tensors: dict[str, AnyArray], dims: WhisperDims, precision: Precision) -> Any:
+    """A session that gives the encoder's states."""
+    graph, baked = OnnxGraph("encoder"), dict[str, AnyArray]()
+    mel = graph.input("mel", "float32", ("frames", dims.n_mels))
+    source, positions = (graph.input(name, "int64", ("states",)) for name in ("source", "positions"))
+    key_bias = graph.input("key_bias", "float32", ("states",))
+    states = whisper.encode(GraphOps(graph, tensors, precision, baked), dims, mel, source, positions, key_bias)
+    for name, tensor in baked.items():
+        graph.constant(tensor, name)
+    graph.output(states, "states", "float32", ("states", dims.d_model))
+    return session(graph.encode(), threads=2)
+
+
+def test_tiny_on_real_clips(tiny: InstalledModel, tmp_path: Path) -> None:
     arena = tiny.arena()
-    tensors, dims = dict(arena), WhisperDims.of(arena)
+    tensors, dims = {name: arena[name] for name in arena if not name.startswith("text.")}, WhisperDims.of(arena)
     heads = [(int(layer), int(head)) for layer, head in arena.meta["alignment_heads"]]
     theirs = reference(to_huggingface(tensors), dims.heads, dims.n_mels)
     eager = NumpyWhisper(tensors, dims, heads)
-    cpu = {
-        name: CpuWhisper(cached_graphs(tmp_path / name, tensors, "x", dims, heads, precision), dims)
-        for name, precision in (("float32", FLOAT32), ("int8", QUANTISED))
-    }
+    cpu = CpuWhisper(cached_graphs(tmp_path / "g", tensors, "x", dims, heads, FLOAT32), dims)
+    graphs = {"float32": encoder_graph(tensors, dims, FLOAT32), "int8": encoder_graph(tensors, dims, QUANTISED)}
     paths, prompt = clips(), [START, NO_TIMESTAMPS]
     errors: dict[str, list[float]] = {"numpy": [], "float32": [], "int8": []}
-    same = {"numpy": 0, "float32": 0}
-    for number, path in enumerate(paths):
+    same = {"numpy": 0, "cpu": 0}
+    for path in paths:
         mel = padded_mel(speech(str(path)))
         layout = full_window(len(mel))
         with torch.no_grad():
             states = theirs.model.encoder(torch.tensor(mel[:3000].T[None])).last_hidden_state
-            caches = [
-                layer.encoder_attn.v_proj(states)[0].numpy().reshape(1500, dims.heads, -1).transpose(1, 0, 2)
-                for layer in theirs.model.decoder.layers
-            ]
+        inputs = {"mel": mel, "source": layout.source, "positions": layout.positions, "key_bias": layout.key_bias}
+        for name, graph in graphs.items():
+            errors[name].append(relative(graph.run(None, inputs)[0], states[0].numpy()))
+        encoded = eager.states(mel, layout)
+        errors["numpy"].append(relative(encoded, states[0].numpy()))
         truth = greedy_reference(theirs, states, prompt, 40)
-        for name, model in cpu.items():
-            audio = model.encode(mel, layout)
-            got = np.concatenate([audio.handle[f"audio.v.{layer}"].numpy().ravel() for layer in range(dims.decoder_layers)])
-            errors[name].append(relative(got, np.concatenate([cache.ravel() for cache in caches])))
-            if name == "float32":
-                same[name] += greedy(model.decoder(audio), prompt, 40) == truth
-        if number % 4 == 0:
-            encoded = eager.states(mel, layout)
-            errors["numpy"].append(relative(encoded, states[0].numpy()))
-        audio = EncodedAudio(layout, _as_caches(cpu["float32"].encode(mel, layout), dims.decoder_layers))
+        audio = EncodedAudio(layout, whisper.cross_cache(eager.ops, dims, encoded))
         same["numpy"] += greedy(eager.decoder(audio), prompt, 40) == truth
+        same["cpu"] += greedy(cpu.decoder(cpu.encode(mel, layout)), prompt, 40) == truth
     assert len(paths) >= 8
     assert max(errors["numpy"]) <= 1e-5
-    assert max(errors["float32"]) <= 1e-4
-    assert np.mean(errors["int8"]) <= 2e-2
-    assert same == {"numpy": len(paths), "float32": len(paths)}
-
-
-def _as_caches(audio: EncodedAudio, layers: int) -> list[object]:
-    from xdna_asr.models.whisper import LayerCache
-
-    return [LayerCache(*(audio.handle[f"audio.{part}.{layer}"].numpy() for part in "kv")) for layer in range(layers)]
+    assert max(errors["float32"]) <= 1e-5
+    # Weights and activations of 8 bits: 3.3 % measured, docs/audio-context.md says what less would cost. Texts decide.
+    assert np.mean(errors["int8"]) <= (4e-2 if QUANTISED.int8_bits == 8 else 8e-2)
+    assert same == {"numpy": len(paths), "cpu": len(paths)}

@@ -101,6 +101,8 @@ class Vocabulary:
         if language not in self.languages:
             known = ", ".join(sorted(self.languages))
             raise UnsupportedLanguage(f"this model does not know the language {language!r}; it knows {known}")
+        if task == "translate" and not self.multilingual:
+            raise UnsupportedLanguage("this model knows only English and can't translate; take a multilingual one")
         prompt = [self._previous, *previous[-_MAX_PREVIOUS:]] if previous else []
         prompt.append(self.start)
         if self.multilingual:

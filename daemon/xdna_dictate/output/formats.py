@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 if TYPE_CHECKING:
     from xdna_asr.types import Segment, Word
 
+_UNSPACED: Final = frozenset({"ja", "km", "lo", "my", "th", "yue", "zh"})
 FORMATS: Final = ("text", "json", "srt", "vtt")
 
 
@@ -27,6 +28,12 @@ def writer(form: str, out: TextIO, source: str, details: dict[str, Any], *, time
     if form in ("srt", "vtt"):
         return _Subtitles(out, vtt=form == "vtt", words=words)
     return _Text(out, times=times, words=words)
+
+
+def joined(segments: Sequence[Segment]) -> str:
+    """The text of all segments, with spaces between them where the language has spaces."""
+    space = "" if segments and segments[0].language in _UNSPACED else " "
+    return space.join(segment.text for segment in segments)
 
 
 def clock(seconds: float, point: str = ".") -> str:
@@ -86,7 +93,7 @@ class _Json:
     def close(self) -> None:
         document = {
             "file": self._source,
-            "text": " ".join(segment.text for segment in self._segments),
+            "text": joined(self._segments),
             "language": self._segments[0].language if self._segments else None,
             "segments": [self._entry(segment) for segment in self._segments],
             **self._details,
