@@ -18,10 +18,11 @@ demo: $(VENV)/.demo
 	@$(BIN)/xdna-dictate --file $(CLIP) --verbose
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not long and not parity"
+	$(BIN)/python -m pytest -m "not long" --ignore tests/parity
 
 test-long: $(VENV)/.test $(VENV)/.parity
-	$(BIN)/python -m pytest -m "long or parity"
+	$(BIN)/python -m pytest -m long --ignore tests/parity
+	$(BIN)/python -m pytest tests/parity
 
 eval: $(VENV)/.test
 	$(BIN)/python tests/evaluation/score.py --manifest $(MANIFEST) $(EVAL)
