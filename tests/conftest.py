@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from xdna_asr.errors import ModelError
 from xdna_asr.registry import find_model
 from xdna_asr.runtime.select import choose
 from xdna_asr.store import InstalledModel, ModelStore
@@ -24,7 +25,9 @@ def store() -> ModelStore:
     """The user's own store, with the models the tests need."""
     store = ModelStore(models_folder())
     for model in ("whisper-tiny.en", "whisper-base"):
-        if model not in store.installed():
+        try:
+            store.open(model)
+        except ModelError:
             store.install(find_model(model), quiet=True)
     return store
 

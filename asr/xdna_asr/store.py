@@ -128,7 +128,9 @@ class ModelStore:
         if stamps != known:
             with contextlib.suppress(OSError):
                 (folder / _CHECKED).write_text(json.dumps(stamps), "utf-8")
-        return InstalledModel(model_id, folder, licence)
+        model = InstalledModel(model_id, folder, licence)
+        model.arena()
+        return model
 
 
 def _read_stamps(path: Path) -> dict[str, Any]:

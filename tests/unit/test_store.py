@@ -160,3 +160,16 @@ def test_a_package_that_can_not_be_had_is_an_error_of_one_line(tmp_path: Path, m
 
 def test_every_registered_model_names_its_licence_and_languages() -> None:
     assert all(model.licence and model.languages and model.megabytes for model in MODELS.values())
+
+
+def test_a_model_of_an_older_layout_is_refused_before_it_loads(small: tuple[ModelStore, Path]) -> None:
+    store, folder = small
+    path = folder / ARENA
+    content = bytearray(path.read_bytes())
+    content[8] = 1
+    path.write_bytes(content)
+    manifest = json.loads((folder / "model.json").read_text())
+    manifest["files"][ARENA]["sha256"] = sha256(path)
+    (folder / "model.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelDamaged, match="layout version 1"):
+        store.verify("small")

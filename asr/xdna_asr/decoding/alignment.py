@@ -22,7 +22,7 @@ def token_times(alignment: F32, positions: int) -> F32:
     """
     weights = alignment[:, :, :positions]
     spread = weights.std(axis=1, keepdims=True)
-    weights = (weights - weights.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9)
+    weights = np.asarray((weights - weights.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9), np.float32)
     return _begin_positions(-_median_along_time(weights).mean(axis=0)) * np.float32(SECONDS_PER_POSITION)
 
 

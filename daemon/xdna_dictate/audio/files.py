@@ -140,10 +140,10 @@ def _open_with_pyav(stack: contextlib.ExitStack, path: Path, name: str, refusal:
     import av
 
     try:
-        container = stack.enter_context(av.open(str(path), metadata_errors="ignore"))
+        container = stack.enter_context(av.open(str(path)))
         stream = container.streams.audio[0]
         seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
-    except (av.FFmpegError, IndexError) as error:
+    except (av.FFmpegError, IndexError, UnicodeError) as error:
         raise AudioError(f"{name}: not an audio file ({refusal.strip(' .')})") from error
     if stream.codec_context is None or stream.codec_context.sample_rate <= 0:
         raise AudioError(f"{name}: its sound is in a format that FFmpeg can't decode")
