@@ -30,6 +30,7 @@ MIN_PROGRESS_SECONDS: Final = 1.0
 DOUBTFUL_LOGPROB: Final = -0.6
 DOUBTFUL_NO_SPEECH: Final = 0.3
 """Text of a window in which voice activity is doubtful must be likelier than these."""
+BLOCK: Final = 8_000
 _TOKENS_PER_SECOND: Final = 16
 _SPARE_TOKENS: Final = 16
 
@@ -76,6 +77,17 @@ class _Clip:
         return self.start + min(max(seconds - LEAD_SECONDS, 0.0), self.seconds)
 
 
+def _even(blocks: Iterable[F32]) -> Iterator[F32]:
+    """The same signal in blocks of BLOCK samples, so that the windows do not depend on how it arrived."""
+    pending = np.zeros(0, np.float32)
+    for block in blocks:
+        pending = np.concatenate([pending, block])
+        whole = len(pending) // BLOCK * BLOCK
+        yield from np.split(pending[:whole], range(BLOCK, whole, BLOCK)) if whole else ()
+        pending = pending[whole:]
+    yield pending
+
+
 class Transcriber:
     """Transcribes signals with one Whisper model, one at a time."""
 
@@ -103,7 +115,7 @@ class Transcriber:
 
     def _windows(self, blocks: Iterable[F32], mel: MelStream, windower: Windower) -> Iterator[Window]:
         """Windows as they become complete; the caller advances `windower` past each."""
-        for block in blocks:
+        for block in _even(blocks):
             mel.push(block)
             windower.push(self._detector.push(block).tolist())
             while window := windower.next(finished=False):
