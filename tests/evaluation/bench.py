@@ -34,7 +34,7 @@ from recordings import table
 
 MODEL: Final = "whisper-tiny.en"
 THREADS: Final = 2
-COLD_STARTS: Final = 5
+COLD_STARTS: Final = 9
 OURS, FULL, FASTER, CPP = "xdna-dictate", "xdna-dictate, full context", "faster-whisper int8", "whisper.cpp f16"
 DOCS: Final = Path(__file__).parents[2] / "docs"
 Transcribe = Callable[["np.ndarray[Any, np.dtype[np.float32]]"], str]
