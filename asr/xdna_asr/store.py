@@ -98,9 +98,15 @@ class ModelStore:
             ) from error
         return self.open(model.id)
 
+    def place(self, model_id: str) -> Path:
+        """The folder for `model_id`; raises ModelError for a name that would lead anywhere else."""
+        if not model_id or Path(model_id).name != model_id or model_id.startswith("."):
+            raise ModelError(f"{model_id!r} can't be a model's name: it must not be empty, a path or begin with a dot")
+        return self.root / model_id
+
     def _folder(self, model_id: str) -> Path:
-        folder = self.root / model_id
-        if Path(model_id).name != model_id or not (folder / MANIFEST).is_file():
+        folder = self.place(model_id)
+        if not (folder / MANIFEST).is_file():
             raise ModelMissing(
                 f"the model {model_id} is not on this machine; get it with: xdna-dictate models download {model_id}"
             )

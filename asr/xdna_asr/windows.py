@@ -1,4 +1,4 @@
-"""Cuts a growing signal into windows of at most 30 s that begin and end in pauses. Pure: probabilities in, windows out.
+"""Cuts a growing signal into windows of at most 20 s that begin and end in pauses. Pure: probabilities in, windows out.
 
 Times are counted in VAD steps of 32 ms from the start of the signal.
 """
@@ -116,7 +116,7 @@ class Windower:
         if self.end <= limit and not finished:
             return None
         if not fitting:
-            return Window(begin, min(limit, self.end), certain=True, open_end=True)
+            return Window(begin, min(limit, self.end), regions[0].peak >= ONSET, open_end=True)
         late = [index for index in fitting if regions[index].end - begin >= MAX_WINDOW / 2]
         return self._window(begin, regions, max(late or fitting, key=lambda index: pauses[index]))
 

@@ -14,6 +14,7 @@ from xdna_dictate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, Dicta
 from xdna_dictate.output.formats import FORMATS
 
 BACKENDS: Final = ("auto", "npu", "cpu", "sim")
+COMMANDS: Final = ("models",)
 PRECISIONS: Final = ("int8", "float32")
 
 DESCRIPTION: Final = "Turn speech into text on this computer. Nothing leaves it."
@@ -48,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parsed arguments; whatever follows "--" is a file, even if it looks like an option."""
     options, files = list(argv), []
-    if "--" in options:
+    if "--" in options and options[0] not in COMMANDS:
         cut = options.index("--")
         options, files = options[:cut], options[cut + 1 :]
     parser = build_parser()
@@ -79,6 +80,7 @@ def _add_transcription(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("transcription")
     what.add_argument(
         "--file",
+        action="extend",
         nargs="*",
         metavar="PATH",
         help="audio files to transcribe; - is standard input, names after -- are taken as they are",

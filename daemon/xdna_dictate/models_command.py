@@ -30,11 +30,11 @@ def run_models(arguments: argparse.Namespace) -> int:
 
 
 def _import(store: ModelStore, folder: Path, model_id: str) -> None:
-    if model_id in MODELS or Path(model_id).name != model_id or model_id.startswith("."):
-        raise UsageError(f"{model_id}: choose another name; it must not be a path or that of a known model")
+    if model_id in MODELS:
+        raise UsageError(f"{model_id}: choose another name, this is a known model's")
     if not folder.is_dir():
         raise ModelMissing(f"{folder}: no such folder")
-    import_whisper(folder, store.root / model_id, model_id, "as its maker says")
+    import_whisper(folder, store.place(model_id), model_id, "as its maker says")
     _say(store.open(model_id), "is ready")
 
 

@@ -86,9 +86,13 @@ def test_a_file_is_hashed_again_only_when_it_changed(small: tuple[ModelStore, Pa
 
 def test_unknown_models_and_paths_are_not_opened(small: tuple[ModelStore, Path]) -> None:
     store, _ = small
-    for name in ("nothing", "../small", "", "."):
-        with pytest.raises(ModelMissing):
-            store.open(name)
+    with pytest.raises(ModelMissing):
+        store.open("nothing")
+    for name in ("../small", "", ".", "..", ".download", "/", "a/b"):
+        for use in (store.open, store.verify, store.remove, store.place):
+            with pytest.raises(ModelError, match="can't be a model's name"):
+                use(name)
+    assert store.installed() == ["other", "small"]
     with pytest.raises(ModelMissing, match=r"whisper-tiny\.en"):
         find_model("nothing")
     store.remove("small")

@@ -149,3 +149,11 @@ def test_no_sound_at_all_is_silence(vocabulary: Vocabulary) -> None:
     for blocks in ([], [np.zeros(0, np.float32)], [np.zeros(1, np.float32)], [np.zeros(16_000 * 90, np.float32)]):
         assert list(transcriber(runtime).transcribe(blocks)) == []
     assert runtime.layouts == []
+
+
+@pytest.mark.parametrize("text", [" over and", " la"])
+def test_words_of_a_text_that_was_cut_have_times(vocabulary: Vocabulary, text: str) -> None:
+    runtime = Scripted(vocabulary, [vocabulary.encode(text) * 120], certainty=30)
+    [segment] = transcriber(runtime, words=True).transcribe([CLIP])
+    assert segment.words
+    assert all(word.start <= word.end for word in segment.words)

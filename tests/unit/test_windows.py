@@ -55,6 +55,10 @@ def test_speech_without_any_pause_leaves_an_open_end() -> None:
     assert cut([0.9] * 2000)[0].open_end
 
 
+def test_weak_evidence_stays_doubtful_however_long_it_lasts() -> None:
+    assert [window.certain for window in cut([0.4] * 2000)] == [False] * 4
+
+
 def test_weak_evidence_alone_is_doubtful() -> None:
     assert [window.certain for window in cut([0.4] * 20 + [0.0] * 200 + [0.6] * 20)] == [False, True]
 

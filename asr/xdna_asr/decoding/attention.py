@@ -65,9 +65,10 @@ def decode(
             ended = True
             break
         tokens.append(token)
-        if len(tokens) >= max_tokens or guards.repeats_itself(tokens):
-            break
         output = run.step([token])
+        if len(tokens) >= max_tokens or guards.repeats_itself(tokens):
+            aligned.append(output.alignment[:, -1:])
+            break
     return Hypothesis(tokens, logprobs, np.concatenate(aligned, axis=1), no_speech, temperature, ended)
 
 

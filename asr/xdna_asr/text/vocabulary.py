@@ -13,7 +13,8 @@ from xdna_asr.weights.arena import AnyArray
 SECONDS_PER_TIMESTAMP: Final = 0.02
 TIMESTAMPS: Final = 1501
 _FIRST_MULTILINGUAL_SIZE: Final = 51_865
-_MAX_PREVIOUS: Final = 223
+_MAX_PREVIOUS: Final = 219
+"""What 448 text positions leave beside 224 written tokens and five special ones."""
 _SPECIALS: Final = {
     "end_of_text": ("<|endoftext|>",),
     "start": ("<|startoftranscript|>",),
@@ -97,7 +98,7 @@ class Vocabulary:
         self.languages: dict[str, int] = {code: self.start + 1 + i for i, code in enumerate(codes)}
 
     def prompt(self, language: str, *, timestamps: bool, task: str = "transcribe", previous: Sequence[int] = ()) -> list[int]:
-        """Tokens before the first written one; `previous` is text that came before, at most its last 223 tokens."""
+        """Tokens before the first written one; `previous` is text that came before, at most its last 219 tokens."""
         if language not in self.languages:
             known = ", ".join(sorted(self.languages))
             raise UnsupportedLanguage(f"this model does not know the language {language!r}; it knows {known}")
