@@ -11,7 +11,7 @@ from xdna_asr.decoding import guards
 from xdna_asr.decoding.alignment import token_times
 from xdna_asr.decoding.attention import MAX_TOKENS, Hypothesis, decode, detect_language
 from xdna_asr.decoding.rules import Rules
-from xdna_asr.decoding.segments import Piece, pieces
+from xdna_asr.decoding.segments import Piece, complete_pieces, pieces
 from xdna_asr.features import FRAMES_PER_SECOND, HOP, MelStream, silent_mel
 from xdna_asr.text.vocabulary import Vocabulary
 from xdna_asr.types import F32, EncodedAudio, Segment, WhisperRuntime, Word
@@ -25,8 +25,6 @@ LEAD_SECONDS: Final = 1.0
 """Silence put before every window: without it Whisper leaves out first words that begin at once."""
 TIMED_SECONDS: Final = 10.0
 """In windows longer than this Whisper skips sentences unless it also writes times."""
-MIN_PROGRESS_SECONDS: Final = 1.0
-"""A window cut inside running speech is gone on with at its last sentence only if that begins later than this."""
 DOUBTFUL_LOGPROB: Final = -0.6
 DOUBTFUL_NO_SPEECH: Final = 0.3
 """Text of a window in which voice activity is doubtful must be likelier than these."""
@@ -40,7 +38,8 @@ class Options:
     """How to transcribe."""
 
     language: str | None = None
-    """Code of the spoken language; None: heard from the first window, English if the model knows no other."""
+    """Code of the spoken language; None: heard from the first window that surely holds
+    speech, English if the model knows no other."""
     task: Literal["transcribe", "translate"] = "transcribe"
     timestamps: bool = False
     """Part the text into timed sentences as the model hears them; without, one segment a window."""
@@ -106,10 +105,10 @@ class Transcriber:
         for window in self._windows(blocks, mel, windower):
             clip = _Clip.cut(mel, window, timed=self._options.timestamps)
             encoded = {self._options.context: self._encode(clip, self._options.context)}
-            if language is None:
-                probabilities = detect_language(self._runtime, encoded[self._options.context], self._vocabulary)
-                language = max(probabilities, key=lambda code: probabilities[code])
-            segments, resume = self._decode(clip, window, language, encoded)
+            heard = language or self._heard_language(encoded[self._options.context])
+            segments, resume = self._decode(clip, window, heard, encoded)
+            if segments and window.certain:
+                language = heard
             yield from segments
             windower.advance(resume)
 
@@ -126,6 +125,10 @@ class Transcriber:
         while window := windower.next(finished=True):
             yield window
 
+    def _heard_language(self, audio: EncodedAudio) -> str:
+        probabilities = detect_language(self._runtime, audio, self._vocabulary)
+        return max(probabilities, key=lambda code: probabilities[code])
+
     def _decode(
         self, clip: _Clip, window: Window, language: str, encoded: dict[Context, EncodedAudio]
     ) -> tuple[list[Segment], int]:
@@ -135,11 +138,10 @@ class Transcriber:
             return [], window.end
         found = pieces(best.tokens, self._vocabulary)
         resume = window.end
-        if window.open_end and len(found) > 1 and not found[-1].closed:
-            complete = clip.time(found[-1].start_time) - clip.start
-            if complete >= MIN_PROGRESS_SECONDS:
-                resume = window.begin + int(complete * STEPS_PER_SECOND)
-                found.pop()
+        if clip.timed and (window.open_end or not best.ended):
+            found, complete = complete_pieces(found, best.tokens, self._vocabulary)
+            if found and complete is not None:
+                resume = window.begin + int((clip.time(complete) - clip.start) * STEPS_PER_SECOND)
         if not self._options.timestamps and found:
             found = [Piece(found[0].begin, found[-1].end, found[0].start_time, found[-1].end_time, found[-1].closed)]
         times = token_times(best.alignment, audio.layout.clip) if self._options.words else None
@@ -162,7 +164,7 @@ class Transcriber:
             run = self._runtime.decoder(encoded[context])
             hypothesis = decode(run, rules, prompt, temperature=temperature, max_tokens=limit, rng=self._rng)
             tried.append((hypothesis, encoded[context]))
-            if self._acceptable(hypothesis):
+            if self._acceptable(hypothesis, context):
                 return tried[-1]
         return max(tried, key=lambda pair: (not self._repeats(pair[0]), pair[0].average_logprob))
 
@@ -172,12 +174,19 @@ class Transcriber:
             yield "full", 0.0
         yield from (("full", temperature) for temperature in self._options.temperatures)
 
-    def _repeats(self, hypothesis: Hypothesis) -> bool:
-        text = [token for token in hypothesis.tokens if token < self._vocabulary.end_of_text]
-        ratio = guards.compression_ratio(self._vocabulary.decode(text))
-        return not hypothesis.ended or guards.said_twice(text) or ratio > guards.MAX_COMPRESSION
+    def _text_tokens(self, hypothesis: Hypothesis) -> list[int]:
+        return [token for token in hypothesis.tokens if token < self._vocabulary.end_of_text]
 
-    def _acceptable(self, hypothesis: Hypothesis) -> bool:
+    def _repeats(self, hypothesis: Hypothesis) -> bool:
+        ratio = guards.compression_ratio(self._vocabulary.decode(self._text_tokens(hypothesis)))
+        return not hypothesis.ended or ratio > guards.MAX_COMPRESSION
+
+    def _acceptable(self, hypothesis: Hypothesis, context: Context) -> bool:
+        # A sentence said exactly twice is how a short context fails; over the whole window it is what was said.
+        if context == "sparse" and guards.said_twice(
+            [token for token in hypothesis.tokens if token < self._vocabulary.end_of_text]
+        ):
+            return False
         if hypothesis.average_logprob < guards.MIN_AVERAGE_LOGPROB:
             return hypothesis.no_speech > guards.MAX_NO_SPEECH
         return not self._repeats(hypothesis)

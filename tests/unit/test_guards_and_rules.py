@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from xdna_asr.decoding import guards
 from xdna_asr.decoding.alignment import token_times
 from xdna_asr.decoding.rules import Rules, log_softmax
-from xdna_asr.decoding.segments import pieces
+from xdna_asr.decoding.segments import complete_pieces, pieces
 
 FIRST, END = 20, 10
 VOCABULARY = cast(
@@ -59,8 +59,8 @@ def test_a_time_is_forced_when_all_times_together_are_likelier_than_any_text() -
 
 @pytest.mark.parametrize("run", [[7], [7, 8], [1, 2, 3], list(range(12))])
 def test_repetition_is_seen(run: list[int]) -> None:
-    assert guards.repeats_itself([90, 91, *run * 5])
-    assert not guards.repeats_itself([90, 91, *run])
+    assert guards.repeats_itself([90, 91, *run * 10])
+    assert not guards.repeats_itself([90, 91, *run * 3])
 
 
 def test_a_sentence_said_exactly_twice_is_seen() -> None:
@@ -84,6 +84,23 @@ def test_pieces_are_parted_at_times_and_know_whether_they_are_complete() -> None
     assert [(tokens[piece.begin : piece.end], piece.closed) for piece in found] == [([1, 2], True), ([4], False)]
     assert [(piece.start_time, piece.end_time) for piece in found] == [(0.0, 1.0), (pytest.approx(1.2), pytest.approx(1.8))]
     assert [piece.end_time for piece in pieces([1, 2], VOCABULARY)] == [float("inf")]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "texts", "time"),
+    [
+        ([FIRST, 1, FIRST + 50, FIRST + 50, 2], [[1]], 1.0),
+        ([FIRST, 1, FIRST + 50, FIRST + 60], [[1]], 1.2),
+        ([FIRST, 1, FIRST + 50, FIRST + 50, 2, FIRST + 90], [[1], [2]], None),
+        ([FIRST, 1, FIRST + 9, FIRST + 9, 2], [[1], [2]], None),
+        ([FIRST, 1, 2], [[1, 2]], None),
+        ([FIRST], [], None),
+    ],
+)
+def test_an_unfinished_last_sentence_is_gone_on_with(tokens: list[int], texts: list[list[int]], time: float | None) -> None:
+    kept, resume = complete_pieces(pieces(tokens, VOCABULARY), tokens, VOCABULARY)
+    assert [tokens[piece.begin : piece.end] for piece in kept] == texts
+    assert resume == (None if time is None else pytest.approx(time))
 
 
 def test_token_times_follow_the_attention() -> None:

@@ -96,6 +96,37 @@ def test_a_sentence_said_exactly_twice_is_decoded_again(vocabulary: Vocabulary) 
     assert [segment.text for segment in transcriber(runtime).transcribe([CLIP])] == ["The air is pure today."]
 
 
+def test_a_sentence_that_really_was_said_twice_is_kept(vocabulary: Vocabulary) -> None:
+    twice = vocabulary.encode(" The air is pure today.") * 2
+    runtime = Scripted(vocabulary, [twice], certainty=30)
+    [segment] = transcriber(runtime).transcribe([CLIP])
+    assert (segment.text, segment.temperature) == ("The air is pure today. The air is pure today.", 0.0)
+    assert len(runtime.layouts) == 2
+
+
+def test_the_start_of_an_unfinished_sentence_is_where_the_next_window_begins(vocabulary: Vocabulary) -> None:
+    first = vocabulary.first_timestamp
+    one, three = vocabulary.encode(" One."), vocabulary.encode(" Three.")
+    runtime = Scripted(
+        vocabulary, [[first + 50, *one, first + 600, first + 600], [first + 50, *three, first + 900]], certainty=60
+    )
+    noise = np.random.default_rng(0).standard_normal(16_000 * 28).astype(np.float32) * 0.1
+    segments = list(transcriber(runtime, timestamps=True).transcribe([noise]))
+    assert [segment.text for segment in segments] == ["One.", "Three."]
+    assert segments[1].start == pytest.approx(11.0, abs=0.1)
+
+
+def test_a_window_whose_text_was_cut_is_gone_on_with(vocabulary: Vocabulary) -> None:
+    first, word = vocabulary.first_timestamp, vocabulary.encode(" long")
+    cut = [first + 50, *vocabulary.encode(" One."), first + 300, first + 300, *word * 60]
+    rest = [first + 50, *vocabulary.encode(" Two."), first + 400]
+    runtime = Scripted(vocabulary, [cut] * 7 + [rest], certainty=60)
+    sound = np.concatenate(
+        [np.random.default_rng(0).standard_normal(16_000 * 14).astype(np.float32) * 0.1, np.zeros(64_000, np.float32)]
+    )
+    assert [segment.text for segment in transcriber(runtime, timestamps=True).transcribe([sound])] == ["One.", "Two."]
+
+
 def test_an_unlikely_text_is_tried_at_rising_temperatures_and_the_likeliest_kept(vocabulary: Vocabulary) -> None:
     runtime = Scripted(vocabulary, [vocabulary.encode(" Hm")], certainty=9.0)
     [segment] = transcriber(runtime).transcribe([CLIP])

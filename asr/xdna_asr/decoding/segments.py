@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from xdna_asr.text.vocabulary import SECONDS_PER_TIMESTAMP, Vocabulary
+
+MIN_PROGRESS_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -33,3 +36,21 @@ def pieces(tokens: Sequence[int], vocabulary: Vocabulary) -> list[Piece]:
             found.append(Piece(begin, index, start_time, time, closed))
         begin, start_time = index + 1, time
     return found
+
+
+def complete_pieces(found: Sequence[Piece], tokens: Sequence[int], vocabulary: Vocabulary) -> tuple[list[Piece], float | None]:
+    """For a text that may go on after the window: the pieces that are surely complete, and the time at which to go on.
+
+    Whisper marks a sentence it could not finish by its start alone, or leaves it without an end. The time is None, and
+    every piece kept, if nothing before it is complete or it would not lead past the first second of text.
+    """
+    first = vocabulary.first_timestamp
+    if not found:
+        return [], None
+    if tokens[-1] >= first and tokens[-2] >= first:
+        kept, time = list(found), (tokens[-1] - first) * SECONDS_PER_TIMESTAMP
+    elif len(found) > 1 and not found[-1].closed and found[-1].end_time == float("inf"):
+        kept, time = list(found[:-1]), found[-1].start_time
+    else:
+        return list(found), None
+    return (kept, time) if time >= found[0].start_time + MIN_PROGRESS_SECONDS else (list(found), None)
