@@ -183,9 +183,7 @@ class Transcriber:
 
     def _acceptable(self, hypothesis: Hypothesis, context: Context) -> bool:
         # A sentence said exactly twice is how a short context fails; over the whole window it is what was said.
-        if context == "sparse" and guards.said_twice(
-            [token for token in hypothesis.tokens if token < self._vocabulary.end_of_text]
-        ):
+        if context == "sparse" and guards.said_twice(self._text_tokens(hypothesis)):
             return False
         if hypothesis.average_logprob < guards.MIN_AVERAGE_LOGPROB:
             return hypothesis.no_speech > guards.MAX_NO_SPEECH

@@ -26,6 +26,10 @@ F32 = NDArray[np.float32]
 STANDARD_INPUT: Final = "-"
 _BLOCK_SECONDS: Final = 2
 _MAX_CHANNELS: Final = 64
+_LOUDEST: Final = 1e4
+"""Samples beyond this are errors, not sound."""
+_OUTLIERS: Final = 0.999
+"""A recording that is too loud is scaled by this quantile: a few wild samples must not mute the rest."""
 _OFFSET: Final = 0.02
 _CANCELLED: Final = 0.1
 """If the mean of the channels has less than this share of the loudest one's level, they cancel each other."""
@@ -80,15 +84,16 @@ def _open(stack: contextlib.ExitStack, path: Path, name: str) -> AudioFile:
 
 @contextlib.contextmanager
 def _copied(pipe: Any) -> Iterator[Path]:
-    with tempfile.NamedTemporaryFile(prefix="xdna-dictate-") as copy:
+    """A private copy that has no name from the start, so that nothing of it outlives this process."""
+    with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(pipe, copy)
         copy.flush()
-        yield Path(copy.name)
+        yield Path(f"/proc/self/fd/{copy.fileno()}")
 
 
 def _open_soundfile(stack: contextlib.ExitStack, path: Path) -> soundfile.SoundFile:
     file = stack.enter_context(soundfile.SoundFile(os.fsencode(path)))
-    if file.frames == 0 and file.format == "WAV":
+    if file.frames == 0 and file.format in ("WAV", "WAVEX"):
         repaired = stack.enter_context(_with_true_size(path))
         if repaired is not None:
             return stack.enter_context(soundfile.SoundFile(os.fsencode(repaired)))
@@ -140,7 +145,7 @@ def _open_with_pyav(stack: contextlib.ExitStack, path: Path, name: str, refusal:
     import av
 
     try:
-        container = stack.enter_context(av.open(str(path)))
+        container = stack.enter_context(av.open(str(path.absolute())))
         stream = container.streams.audio[0]
         seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
     except (av.FFmpegError, IndexError, UnicodeError) as error:
@@ -149,26 +154,42 @@ def _open_with_pyav(stack: contextlib.ExitStack, path: Path, name: str, refusal:
         raise AudioError(f"{name}: its sound is in a format that FFmpeg can't decode")
     rate = stream.codec_context.sample_rate
 
-    def blocks() -> Iterator[F32]:
+    def frames() -> Iterator[F32]:
         resampler = av.AudioResampler(format="fltp", rate=rate)
         try:
             for frame in container.decode(stream):
                 for part in resampler.resample(frame):
                     yield np.asarray(part.to_ndarray(), np.float32).T
-        except av.FFmpegError as error:
-            raise AudioError(f"{name}: can't be read to its end ({error.strerror})") from error
+        except (av.FFmpegError, ValueError) as error:
+            raise AudioError(f"{name}: can't be read to its end ({error})") from error
 
-    return AudioFile(seconds, _mono_16k(blocks(), rate))
+    return AudioFile(seconds, _mono_16k(_gathered(frames(), rate * _BLOCK_SECONDS), rate))
+
+
+def _gathered(frames: Iterator[F32], size: int) -> Iterator[F32]:
+    """Short (n, channels) frames joined to blocks of at least `size`, the last one less."""
+    held: list[F32] = []
+    for frame in frames:
+        if held and held[0].shape[1] != frame.shape[1]:
+            yield np.concatenate(held)
+            held = []
+        held.append(frame)
+        if sum(map(len, held)) >= size:
+            yield np.concatenate(held)
+            held = []
+    if held:
+        yield np.concatenate(held)
 
 
 def _mono_16k(blocks: Iterator[F32], rate: int) -> Iterator[F32]:
     """(n, channels) blocks at `rate` -> (m,) blocks at 16 kHz, within [-1, 1], NaN and infinity silenced."""
     resampler = None if rate == SAMPLE_RATE else soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
-    peak = 1.0
+    scale = 1.0
     for block in blocks:
-        mono = _without_offset(_mix(np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0)))
-        peak = max(peak, float(np.abs(mono).max(initial=0.0)))
-        mono = mono / np.float32(peak)
+        clean = np.clip(np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0), -_LOUDEST, _LOUDEST)
+        mono = _without_offset(_mix(clean))
+        scale = max(scale, float(np.quantile(np.abs(mono), _OUTLIERS)) if len(mono) else 0.0)
+        mono = np.clip(mono / np.float32(scale), -1, 1)
         yield mono if resampler is None else np.asarray(resampler.resample_chunk(mono), np.float32)
     if resampler is not None:
         yield np.asarray(resampler.resample_chunk(np.zeros(0, np.float32), last=True), np.float32)
@@ -176,7 +197,7 @@ def _mono_16k(blocks: Iterator[F32], rate: int) -> Iterator[F32]:
 
 def _without_offset(mono: F32) -> F32:
     """`mono` centred on zero if it is far from it, as from a cheap sound card; voice activity would not hear it."""
-    offset = mono.mean(dtype=np.float64)
+    offset = float(np.median(mono)) if len(mono) else 0.0
     return np.asarray(mono - offset, np.float32) if abs(offset) > _OFFSET else mono
 
 
