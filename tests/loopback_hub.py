@@ -18,7 +18,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.folder, self.repository = folder, repository
         self.cuts: list[int] = []
-        self.garble = False
+        self.garble = ""
         self.ranges: list[str | None] = []
 
     @property
@@ -54,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
                 {
                     "rfilename": path.name,
                     "size": len(content),
-                    "blobId": "0",
+                    "blobId": hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(),
                     **({"lfs": lfs} if path.suffix == ".safetensors" else {}),
                 }
             )
@@ -68,10 +68,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, content, headers, body=False)
             return
         wanted = self.headers.get("Range")
+        if name == self.server.garble:
+            content = bytes(len(content))
         if name.endswith(".safetensors"):
             self.server.ranges.append(wanted)
-            if self.server.garble:
-                content = bytes(len(content))
         start = int(wanted.removeprefix("bytes=").split("-")[0]) if wanted else 0
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"

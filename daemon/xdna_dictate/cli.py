@@ -9,11 +9,11 @@ from typing import Final, NoReturn
 
 from xdna_asr.errors import AsrError
 from xdna_asr.registry import DEFAULT_MODEL
+from xdna_asr.runtime.select import BACKENDS
 from xdna_dictate import __version__
 from xdna_dictate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, DictateError, exit_code
 from xdna_dictate.output.formats import FORMATS
 
-BACKENDS: Final = ("auto", "npu", "cpu", "sim")
 COMMANDS: Final = ("models",)
 PRECISIONS: Final = ("int8", "float32")
 
@@ -162,6 +162,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has left; the interpreter must not find the dead pipe again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"xdna-dictate: {where}{(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EXIT_INTERRUPTED

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,8 @@ def _targets(arguments: argparse.Namespace) -> dict[str, Path | None]:
     suffix = ".txt" if arguments.format == "text" else f".{arguments.format}"
     folder = Path(output)
     if len(names) == 1 and not folder.is_dir():
+        if folder.exists() and Path(names[0]).exists() and folder.samefile(names[0]):
+            raise UsageError(f"{output}: is the recording itself; name another file")
         return {names[0]: folder}
     if not folder.is_dir():
         raise UsageError(f"{output}: for several files --output must be an existing folder")
@@ -76,10 +79,10 @@ def _targets(arguments: argparse.Namespace) -> dict[str, Path | None]:
 
 def _transcribe(arguments: argparse.Namespace, recogniser: Recogniser, name: str, audio: AudioFile, target: Path | None) -> None:
     began, details = time.monotonic(), {"model": recogniser.model, "backend": recogniser.choice.backend}
-    with _opened(target) as out, _progress(arguments, name, audio) as blocks:
+    with _opened(target) as output, _progress(arguments, name, audio) as blocks:
         if target is None and arguments.format != "json" and len(arguments.file) > 1:
-            out.write(f"==> {name} <==\n")
-        form = writer(arguments.format, out, name, details, times=arguments.timestamps, words=arguments.words)
+            output.stream.write(f"==> {name} <==\n")
+        form = writer(arguments.format, output.stream, name, details, times=arguments.timestamps, words=arguments.words)
         language, samples, spoke = "", 0, False
 
         def counted() -> Iterator[F32]:
@@ -92,7 +95,7 @@ def _transcribe(arguments: argparse.Namespace, recogniser: Recogniser, name: str
             for segment in recogniser.transcriber.transcribe(counted()):
                 if segment.text:
                     form.segment(segment)
-                    spoke, language = True, segment.language
+                    spoke, language, output.keep = True, segment.language, True
         finally:
             form.close()
     if arguments.verbose:
@@ -102,27 +105,38 @@ def _transcribe(arguments: argparse.Namespace, recogniser: Recogniser, name: str
         _say(f"{name}: no speech")
 
 
+class _Output:
+    """Where one transcript goes: standard output, a device or pipe, or a file that appears when there is text to keep."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.keep = stream, False
+
+
 @contextlib.contextmanager
-def _opened(target: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears under its name at the end, with what was finished if interrupted."""
+def _opened(target: Path | None) -> Iterator[_Output]:
+    """An output for `target`; on an error or interrupt a file keeps what was finished, or stays as it was if nothing was."""
     if target is None:
-        yield sys.stdout
+        yield _Output(sys.stdout)
         return
-    part = target.with_name(f".{target.name}.part")
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        if target.exists() and not target.is_file():
+            with target.open("w", encoding="utf-8", errors="backslashreplace") as device:
+                yield _Output(device)
+            return
+        folder = target.resolve().parent
+        descriptor, part = tempfile.mkstemp(dir=folder, prefix=f".{target.name}.")
     except OSError as error:
         raise UsageError(f"{target}: can't be written ({(error.strerror or str(error)).lower()})") from error
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
-        try:
-            yield out
-        except KeyboardInterrupt:
-            part.replace(target)
-            raise
-        except BaseException:
-            part.unlink()
-            raise
-    part.replace(target)
+    output = _Output(os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace"))
+    try:
+        with output.stream:
+            yield output
+            output.keep = True
+    finally:
+        if output.keep:
+            os.replace(part, target.resolve())
+        else:
+            os.unlink(part)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from xdna_asr.errors import ModelMissing
 from xdna_asr.registry import DEFAULT_MODEL, MODELS, find_model
-from xdna_asr.store import InstalledModel, ModelStore
+from xdna_asr.store import InstalledModel, ModelStore, writing
 from xdna_asr.weights.importing import import_whisper
 from xdna_dictate.errors import EXIT_OK, UsageError
 from xdna_dictate.paths import models_folder
@@ -34,7 +34,9 @@ def _import(store: ModelStore, folder: Path, model_id: str) -> None:
         raise UsageError(f"{model_id}: choose another name, this is a known model's")
     if not folder.is_dir():
         raise ModelMissing(f"{folder}: no such folder")
-    import_whisper(folder, store.place(model_id), model_id, "as its maker says")
+    place = store.place(model_id)
+    with writing(place):
+        import_whisper(folder, place, model_id, "as its maker says")
     _say(store.open(model_id), "is ready")
 
 

@@ -103,6 +103,41 @@ def test_output_is_a_file_for_one_and_a_folder_for_several(cli: Run, tmp_path: P
     assert cli("--file", SHORT, "--output", str(tmp_path / "no" / "such.txt")).returncode == 2
 
 
+def test_output_never_replaces_the_recording_a_device_or_a_good_transcript(cli: Run, tmp_path: Path) -> None:
+    recording, kept = tmp_path / "talk.flac", tmp_path / "kept.txt"
+    recording.write_bytes(Path(SHORT).read_bytes())
+    done = cli("--file", str(recording), "--output", str(recording))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert recording.read_bytes() == Path(SHORT).read_bytes()
+    assert "high level" in cli("--file", SHORT, "--output", "/dev/stdout").stdout
+    assert cli("--file", SHORT, "--output", "/dev/null").returncode == 0
+    assert Path("/dev/null").is_char_device()
+    kept.write_text("good")
+    (tmp_path / "link.txt").symlink_to(kept)
+    assert cli("--file", "/nonexistent.wav", "--output", str(kept)).returncode == 2
+    assert kept.read_text() == "good"
+    assert cli("--file", SHORT, "--output", str(tmp_path / "link.txt")).returncode == 0
+    assert "high level" in kept.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.txt", "link.txt", "talk.flac"]
+
+
+def test_a_recording_that_breaks_off_keeps_its_text(cli: Run, tmp_path: Path) -> None:
+    samples = np.tile(np.concatenate([speech("en-sb-spk1-snt3.flac"), np.zeros(48_000, np.float32)]), 6)
+    soundfile.write(tmp_path / "x.flac", samples, 16_000)
+    content = bytearray((tmp_path / "x.flac").read_bytes())
+    content[len(content) * 3 // 4 :] = b"\xff" * (len(content) - len(content) * 3 // 4)
+    (tmp_path / "x.flac").write_bytes(content)
+    cli("--file", str(tmp_path / "x.flac"), "--output", str(tmp_path / "out.txt"))
+    assert (tmp_path / "out.txt").read_text("utf-8").count("high level") >= 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_clear_line(cli: Run) -> None:
+    done = cli("--file", SHORT, "--output", "/dev/full")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "no space left" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["-", "/dev/stdin"])
 def test_standard_input_of_any_header(cli: Run, name: str, tmp_path: Path) -> None:
     wav = tmp_path / "x.wav"
@@ -157,7 +192,7 @@ def test_an_interrupt_leaves_what_was_finished_and_exits_130(tmp_path: Path, to_
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         if to_file:
-            while not any(path.stat().st_size for path in tmp_path.glob(".out.txt.part")):
+            while not any(path.stat().st_size for path in tmp_path.glob(".out.txt.*")):
                 assert process.poll() is None
             first = ""
         else:

@@ -1,6 +1,7 @@
 """Downloads through the real client library from a hub on loopback, each in a process of its own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,16 +65,17 @@ def test_a_cut_download_leaves_no_model_and_is_resumed_where_it_was_cut(reposito
     assert models(tmp_path, "", "verify", "whisper-tiny").returncode == 0
 
 
-def test_a_wrong_checksum_is_refused_and_only_the_partial_file_deleted(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_wrong_checksum_is_refused_and_only_the_partial_file_deleted(name: str, repository: Path, tmp_path: Path) -> None:
     with serving(repository, REPOSITORY) as hub:
-        hub.garble = True
+        hub.garble = name
         done = models(tmp_path, hub.address, "download", "whisper-tiny", "--quiet")
         assert done.returncode == 3
-        assert "model.safetensors: its sha256 is wrong; the partial file was deleted" in done.stderr
+        assert re.search(rf"{re.escape(name)}: its (sha256|checksum) is wrong; the partial file was deleted", done.stderr)
         assert len(done.stderr.splitlines()) == 1
         left = tmp_path / "data" / "xdna-dictate" / "models" / ".download" / "whisper-tiny"
-        assert not (left / "model.safetensors").exists()
-        hub.garble = False
+        assert not (left / name).exists()
+        hub.garble = ""
         assert models(tmp_path, hub.address, "download", "whisper-tiny", "--quiet").returncode == 0
 
 

@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from random_whisper import KINDS, checkpoint, tokenizer
 from xdna_asr import store as store_module
 from xdna_asr.errors import ModelDamaged, ModelError, ModelMissing
+from xdna_asr.locking import locked
 from xdna_asr.registry import MODELS, Model, PackageSource, SourceFile, find_model
 from xdna_asr.store import InstalledModel, ModelStore
 from xdna_asr.weights.importing import ARENA, TOKENIZER, import_whisper, sha256
@@ -150,7 +151,7 @@ def test_a_wrong_checksum_deletes_only_the_partial_file_and_says_so(tmp_path: Pa
     with pytest.raises(ModelDamaged, match=r"model\.safetensors: its sha256 is wrong; the partial file was deleted"):
         store.install(model, quiet=True)
     left = {path.name for path in (store.root / ".download" / "boxed").iterdir()}
-    assert left == {"box_one-1.0-py3-none-any.whl", "box_two-1.0-py3-none-any.whl"}
+    assert left - {".lock"} == {"box_one-1.0-py3-none-any.whl", "box_two-1.0-py3-none-any.whl"}
     assert store.installed() == []
 
 
@@ -177,3 +178,20 @@ def test_a_model_of_an_older_layout_is_refused_before_it_loads(small: tuple[Mode
     (folder / "model.json").write_text(json.dumps(manifest))
     with pytest.raises(ModelDamaged, match="layout version 1"):
         store.verify("small")
+
+
+def test_two_downloads_of_one_model_do_not_mix(tmp_path: Path) -> None:
+    store, model = packaged(tmp_path)
+    with locked(store.root / ".download" / "boxed", patience=0), pytest.raises(ModelError, match="another xdna-dictate"):
+        store.install(model, quiet=True)
+    assert store.install(model, quiet=True).id == "boxed"
+
+
+@pytest.mark.parametrize(
+    "manifest", ["[]", "{", '{"files": {"weights.arena": {}}, "licence": ""}', '{"files": [1], "licence": ""}']
+)
+def test_a_malformed_manifest_is_refused_by_name(small: tuple[ModelStore, Path], manifest: str) -> None:
+    store, folder = small
+    (folder / "model.json").write_text(manifest)
+    with pytest.raises(ModelDamaged, match=r"model\.json: malformed"):
+        store.open("small")

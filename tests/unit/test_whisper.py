@@ -1,5 +1,6 @@
 """The Whisper model on both op sets, with small random weights of every vocabulary kind."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -90,4 +91,13 @@ def test_prepared_graphs_are_kept_until_they_are_stale_or_damaged(tmp_path: Path
     (tmp_path / "g" / WEIGHTS).write_bytes(b"short")
     assert prepare("b") > first
     assert CpuWhisper(tmp_path / "g", dims)
-    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "g"]
+
+
+def test_two_processes_may_prepare_one_model_at_once(tmp_path: Path) -> None:
+    tensors = from_huggingface(checkpoint(*KINDS[".en"]))
+    dims = WhisperDims.of(tensors, heads=2)
+    with ThreadPoolExecutor(4) as pool:
+        work = [pool.submit(cached_graphs, tmp_path / "g", tensors, "f", dims, HEADS, FLOAT32) for _ in range(4)]
+        assert {job.result() for job in work} == {tmp_path / "g"}
+    assert CpuWhisper(tmp_path / "g", dims)

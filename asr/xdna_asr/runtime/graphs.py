@@ -15,6 +15,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from xdna_asr.errors import ModelError
+from xdna_asr.locking import locked
 from xdna_asr.models import whisper
 from xdna_asr.models.whisper import DecoderInputs, LayerCache, WhisperDims
 from xdna_asr.ops.graph import GraphOps, Precision
@@ -24,6 +25,8 @@ from xdna_asr.weights.arena import Arena, write_arena
 ENCODER: Final = "encoder.onnx"
 DECODER: Final = "decoder.onnx"
 WEIGHTS: Final = "weights.arena"
+_PATIENCE: Final = 600.0
+"""Seconds to wait for another process that prepares the same model."""
 GRAPH_VERSION: Final = 2
 """Raise it when a change here, in `ops.graph` or in a model makes cached graphs stale."""
 
@@ -42,8 +45,12 @@ def cached_graphs(
     if _is_current(folder, wanted):
         return folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+        with (
+            locked(folder.parent, _PATIENCE),
+            tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch,
+        ):
+            if _is_current(folder, wanted):
+                return folder
             built = Path(scratch) / "graphs"
             _build(built, tensors, dims, heads, precision, wanted)
             shutil.rmtree(folder, ignore_errors=True)

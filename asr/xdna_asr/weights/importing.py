@@ -64,8 +64,8 @@ def _settings(source: Path) -> dict[str, Any]:
         if path.is_file():
             try:
                 merged |= dict(json.loads(path.read_text("utf-8")))
-            except ValueError as error:
-                raise ModelDamaged(f"{path}: not JSON ({error})") from error
+            except (ValueError, TypeError) as error:
+                raise ModelDamaged(f"{path}: not a JSON object ({error})") from error
     if not merged:
         raise ModelMissing(f"{source / 'config.json'}: missing")
 
