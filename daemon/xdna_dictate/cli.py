@@ -115,7 +115,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="every known model: size, languages, licence, whether it is here")
     for name, text in (
-        ("download", "fetch a model, check it, make it ready; a cut download is resumed"),
+        ("download", "fetch a model, check it, make it ready; what a cut download has complete is kept"),
         ("verify", "read every byte of an installed model and compare it with what was installed"),
         ("remove", "delete an installed model"),
     ):

@@ -77,7 +77,7 @@ complete -c xdna-dictate -n '_shtab_xdna_dictate_using; and test $_shtab_xdna_di
 complete -c xdna-dictate -n '_shtab_xdna_dictate_using models' -s h -l help -d 'show this help message and exit'
 complete -c xdna-dictate -n '_shtab_xdna_dictate_using models; and test $_shtab_xdna_dictate_npos -eq 0' -a list -d 'every known model: size, languages, licence, whether it is here'
 complete -c xdna-dictate -n '_shtab_xdna_dictate_using models list' -s h -l help -d 'show this help message and exit'
-complete -c xdna-dictate -n '_shtab_xdna_dictate_using models; and test $_shtab_xdna_dictate_npos -eq 0' -a download -d 'fetch a model, check it, make it ready; a cut download is resumed'
+complete -c xdna-dictate -n '_shtab_xdna_dictate_using models; and test $_shtab_xdna_dictate_npos -eq 0' -a download -d 'fetch a model, check it, make it ready; what a cut download has complete is kept'
 complete -c xdna-dictate -n '_shtab_xdna_dictate_using models download' -s h -l help -d 'show this help message and exit'
 complete -c xdna-dictate -n '_shtab_xdna_dictate_using models download' -l quiet -d 'no progress bar'
 complete -c xdna-dictate -n '_shtab_xdna_dictate_using models; and test $_shtab_xdna_dictate_npos -eq 0' -a verify -d 'read every byte of an installed model and compare it with what was installed'
