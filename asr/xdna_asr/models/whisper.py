@@ -23,8 +23,6 @@ class WhisperDims:
     encoder_layers: int
     decoder_layers: int
     vocabulary: int
-    audio_positions: int
-    text_positions: int
 
     @property
     def scale(self) -> float:
@@ -51,8 +49,6 @@ class WhisperDims:
             encoder_layers=layers("enc"),
             decoder_layers=layers("dec"),
             vocabulary=tensors["dec.emb"].shape[0],
-            audio_positions=tensors["enc.pos"].shape[0],
-            text_positions=tensors["dec.pos"].shape[0],
         )
 
 
