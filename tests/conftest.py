@@ -12,7 +12,8 @@ from xdna_asr.errors import ModelError
 from xdna_asr.registry import find_model
 from xdna_asr.runtime.select import choose
 from xdna_asr.store import InstalledModel, ModelStore
-from xdna_asr.transcribe import Options, Transcriber
+from xdna_asr.transcribe import Transcriber
+from xdna_asr.window_decoder import Options
 from xdna_dictate.paths import models_folder
 from xdna_dictate.recognition import open_recogniser
 
@@ -43,7 +44,7 @@ def transcriber(store: ModelStore) -> Open:
 
     def opened(model: str = "whisper-tiny.en", precision: str = "int8", **options: object) -> Transcriber:
         made = Options(**options)  # type: ignore[arg-type]
-        return open_recogniser(store, model, choose("cpu"), made, precision=precision, threads=2).transcriber
+        return open_recogniser(store, model, choose("cpu"), precision=precision, threads=2).transcriber(made)
 
     return opened
 

@@ -13,7 +13,8 @@ from typing import TextIO
 from xdna_asr.features import SAMPLE_RATE
 from xdna_asr.runtime.select import choose
 from xdna_asr.store import ModelStore
-from xdna_asr.transcribe import Options
+from xdna_asr.transcribe import Transcriber
+from xdna_asr.window_decoder import Options
 from xdna_dictate.audio.files import F32, AudioFile, open_audio
 from xdna_dictate.errors import EXIT_OK, AudioError, UsageError, exit_code
 from xdna_dictate.output.formats import writer
@@ -29,10 +30,10 @@ def run_files(arguments: argparse.Namespace) -> int:
         ModelStore(models_folder()),
         arguments.model,
         choose(arguments.backend),
-        _options(arguments),
         precision=arguments.precision,
         threads=arguments.threads,
     )
+    transcriber = recogniser.transcriber(_options(arguments))
     if arguments.verbose:
         loaded = f"loaded in {time.monotonic() - began:.2f} s"
         _say(f"{recogniser.model} on {recogniser.choice.backend} ({recogniser.choice.detail}), {loaded}")
@@ -40,7 +41,7 @@ def run_files(arguments: argparse.Namespace) -> int:
     for name, target in targets.items():
         try:
             with open_audio(name) as audio:
-                _transcribe(arguments, recogniser, name, audio, target)
+                _transcribe(arguments, recogniser, transcriber, name, audio, target)
         except AudioError as error:
             _say(str(error))
             code = exit_code(error)
@@ -77,7 +78,14 @@ def _targets(arguments: argparse.Namespace) -> dict[str, Path | None]:
     return dict(targets)
 
 
-def _transcribe(arguments: argparse.Namespace, recogniser: Recogniser, name: str, audio: AudioFile, target: Path | None) -> None:
+def _transcribe(
+    arguments: argparse.Namespace,
+    recogniser: Recogniser,
+    transcriber: Transcriber,
+    name: str,
+    audio: AudioFile,
+    target: Path | None,
+) -> None:
     began, details = time.monotonic(), {"model": recogniser.model, "backend": recogniser.choice.backend}
     with _opened(target) as output, _progress(arguments, name, audio) as blocks:
         if target is None and arguments.format != "json" and len(arguments.file) > 1:
@@ -92,7 +100,7 @@ def _transcribe(arguments: argparse.Namespace, recogniser: Recogniser, name: str
                 yield block
 
         try:
-            for segment in recogniser.transcriber.transcribe(counted()):
+            for segment in transcriber.transcribe(counted()):
                 if segment.text:
                     form.segment(segment)
                     spoke, language, output.keep = True, segment.language, True

@@ -10,24 +10,34 @@ from xdna_asr.runtime.graphs import cached_graphs
 from xdna_asr.runtime.select import Choice
 from xdna_asr.store import ModelStore
 from xdna_asr.text.vocabulary import Vocabulary
-from xdna_asr.transcribe import Options, Transcriber
-from xdna_asr.vad import SpeechDetector
+from xdna_asr.transcribe import Transcriber
+from xdna_asr.types import WhisperRuntime
+from xdna_asr.vad import SileroModel, SpeechDetector, on_onnxruntime
+from xdna_asr.window_decoder import Options, WindowDecoder
 
 PRECISIONS = {"int8": QUANTISED, "float32": FLOAT32}
 
 
 @dataclass(frozen=True)
 class Recogniser:
-    """A transcriber, and what it runs on."""
+    """A loaded model, and what it runs on."""
 
-    transcriber: Transcriber
+    runtime: WhisperRuntime
+    vocabulary: Vocabulary
+    voice_activity: SileroModel
     model: str
     choice: Choice
 
+    def decoder(self, options: Options) -> WindowDecoder:
+        """Decodes windows. Raises UnsupportedLanguage."""
+        return WindowDecoder(self.runtime, self.vocabulary, options)
 
-def open_recogniser(
-    store: ModelStore, model_id: str, choice: Choice, options: Options, *, precision: str, threads: int
-) -> Recogniser:
+    def transcriber(self, options: Options) -> Transcriber:
+        """Transcribes whole signals. Raises UnsupportedLanguage."""
+        return Transcriber(self.decoder(options), SpeechDetector(self.voice_activity))
+
+
+def open_recogniser(store: ModelStore, model_id: str, choice: Choice, *, precision: str, threads: int) -> Recogniser:
     """Load the installed model `model_id`; its graphs are prepared at the first use and kept.
 
     Raises a ModelError or BackendUnavailable with what to do.
@@ -40,6 +50,5 @@ def open_recogniser(
     folder = model.folder / f"cpu-{precision}"
     graphs = cached_graphs(folder, arena, arena.meta["fingerprint"], dims, heads, PRECISIONS[precision])
     with ThreadPoolExecutor() as pool:
-        detector, runtime = pool.submit(SpeechDetector), pool.submit(CpuWhisper, graphs, dims, threads)
-        transcriber = Transcriber(runtime.result(), vocabulary, detector.result(), options)
-    return Recogniser(transcriber, model_id, choice)
+        voice_activity, runtime = pool.submit(on_onnxruntime), pool.submit(CpuWhisper, graphs, dims, threads)
+        return Recogniser(runtime.result(), vocabulary, voice_activity.result(), model_id, choice)

@@ -45,13 +45,14 @@ def open_engine(name: str, checkpoint: Path) -> Transcribe:
     if name in (OURS, FULL):
         from xdna_asr.runtime.select import choose
         from xdna_asr.store import ModelStore
-        from xdna_asr.transcribe import Options
+        from xdna_asr.window_decoder import Options
         from xdna_dictate.paths import models_folder
         from xdna_dictate.recognition import open_recogniser
 
         options = Options(language="en", context="full" if name == FULL else "sparse")
-        ours = open_recogniser(ModelStore(models_folder()), MODEL, choose("cpu"), options, precision="int8", threads=THREADS)
-        return lambda samples: " ".join(segment.text for segment in ours.transcriber.transcribe([samples]))
+        ours = open_recogniser(ModelStore(models_folder()), MODEL, choose("cpu"), precision="int8", threads=THREADS)
+        transcriber = ours.transcriber(options)
+        return lambda samples: " ".join(segment.text for segment in transcriber.transcribe([samples]))
     if name == FASTER:
         from faster_whisper import WhisperModel
 

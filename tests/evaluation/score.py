@@ -17,7 +17,8 @@ from scoring import Score
 from recordings import table
 from xdna_asr.runtime.select import choose
 from xdna_asr.store import ModelStore
-from xdna_asr.transcribe import Options, Transcriber
+from xdna_asr.transcribe import Transcriber
+from xdna_asr.window_decoder import Options
 from xdna_dictate.audio.files import open_audio
 from xdna_dictate.paths import models_folder
 from xdna_dictate.recognition import open_recogniser
@@ -56,11 +57,10 @@ def main() -> int:
         ModelStore(models_folder()),
         wanted.model,
         choose(wanted.backend),
-        options,
         precision=wanted.precision,
         threads=wanted.threads,
     )
-    score, effort = evaluate(recogniser.transcriber, rows, wanted.manifest.parent, verbose=wanted.verbose)
+    score, effort = evaluate(recogniser.transcriber(options), rows, wanted.manifest.parent, verbose=wanted.verbose)
     how = f"{recogniser.choice.backend} {wanted.precision} {wanted.context}"
     print(f"{wanted.model} {how}, {wanted.language}, {len(rows)} clips: {score}")
     print(f"processor time per second of sound: {effort:.4f} s")

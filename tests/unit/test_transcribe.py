@@ -10,8 +10,9 @@ from recordings import speech
 from xdna_asr.errors import UnsupportedLanguage
 from xdna_asr.store import ModelStore
 from xdna_asr.text.vocabulary import Vocabulary
-from xdna_asr.transcribe import Options, Transcriber
+from xdna_asr.transcribe import Transcriber
 from xdna_asr.types import F32, AudioLayout, DecoderOutput, EncodedAudio
+from xdna_asr.window_decoder import Options, WindowDecoder
 
 
 class Detector:
@@ -69,7 +70,8 @@ def vocabulary(store: ModelStore) -> Vocabulary:
 
 
 def transcriber(runtime: Scripted, probability: float = 0.9, **options: Any) -> Transcriber:
-    return Transcriber(runtime, runtime.vocabulary, cast("Any", Detector(probability)), Options(**options))
+    decoder = WindowDecoder(runtime, runtime.vocabulary, Options(**options))
+    return Transcriber(decoder, cast("Any", Detector(probability)))
 
 
 CLIP = speech("en-sb-spk1-snt3.flac")

@@ -42,18 +42,22 @@ def decode(
     rules: Rules,
     prompt: Sequence[int],
     *,
+    prefix: Sequence[int] = (),
     temperature: float = 0.0,
     max_tokens: int = MAX_TOKENS,
     rng: np.random.Generator | None = None,
 ) -> Hypothesis:
-    """Write after `prompt` until the end of text: the likeliest token each time, or a sample at `temperature` > 0."""
+    """Write after `prompt` and `prefix` until the end of text: the likeliest token each time, or a sample at `temperature` > 0.
+
+    `prefix` is text that is already settled; it is part of the hypothesis.
+    """
     vocabulary = rules.vocabulary
-    at_start = list(prompt).index(vocabulary.start)
-    output = run.step(prompt, wanted=[at_start, len(prompt) - 1])
+    at_start, last = list(prompt).index(vocabulary.start), len(prompt) - 1
+    output = run.step([*prompt, *prefix], wanted=[at_start, *range(last, last + len(prefix) + 1)])
     no_speech = float(np.exp(log_softmax(output.logits[0])[vocabulary.no_speech]))
-    tokens: list[int] = []
-    logprobs: list[float] = []
-    aligned: list[F32] = []
+    tokens = list(prefix)
+    logprobs = [float(log_softmax(row)[token]) for row, token in zip(output.logits[1:], prefix, strict=False)]
+    aligned: list[F32] = [output.alignment[:, last : last + len(prefix)]]
     ended = False
     while True:
         aligned.append(output.alignment[:, -1:])

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from xdna_asr.decoding.hotwords import Hotwords
 from xdna_asr.text.vocabulary import Vocabulary
 from xdna_asr.types import F32
 
@@ -33,10 +34,13 @@ class Rules:
     vocabulary: Vocabulary
     timestamps: bool
     lead: int = 0
+    hotwords: Hotwords | None = None
 
     def apply(self, logits: F32, written: Sequence[int]) -> None:
         """Forbid in place, in `logits` (V,), what may not follow `written`."""
         vocabulary = self.vocabulary
+        if self.hotwords:
+            self.hotwords.apply(logits, written)
         if not written:
             logits[vocabulary.suppress_first] = FORBIDDEN
         logits[vocabulary.suppress] = FORBIDDEN

@@ -137,7 +137,7 @@ class Vocabulary:
             text = self.decode(pending)
             if "\ufffd" in text:
                 continue
-            if groups and not (text.startswith(" ") or _stands_alone(text)):
+            if groups and not (text.startswith(" ") or stands_alone(text)):
                 groups[-1] += pending
             else:
                 groups.append(pending)
@@ -147,7 +147,7 @@ class Vocabulary:
         return groups
 
 
-def _stands_alone(text: str) -> bool:
+def stands_alone(text: str) -> bool:
     """Whether `text` is in a script that is written without spaces (CJK, kana, Thai, Lao, Myanmar, Khmer)."""
     first = ord(text[0]) if text else 0
     return 0x0E00 <= first <= 0x0EFF or 0x1000 <= first <= 0x109F or 0x1780 <= first <= 0x17FF or 0x3040 <= first <= 0x9FFF
