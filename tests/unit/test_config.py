@@ -30,7 +30,7 @@ def test_the_template_says_everything_and_changes_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ('model = "x"\nmodle = "y"', 2, "did you mean model?"),
+        ('model = "x"\nlanguge = "y"', 2, "did you mean language?"),
         ('\n\nbackend = "gpu"', 3, "one of auto, npu, cpu, sim"),
         ("threads = 0", 1, "between 1 and 256"),
         ("threads = 1.5", 1, "a whole number"),
