@@ -51,6 +51,8 @@ class Options:
     context: Context = "sparse"
     temperatures: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
     """Sampled at in turn while the guards object to the likeliest text."""
+    fallback: bool = True
+    """Whether to decode again at all when the guards object; a draft is not worth it."""
     seed: int = 0
 
 
@@ -173,6 +175,8 @@ class WindowDecoder:
 
     def _attempts(self) -> Iterator[tuple[Context, float]]:
         yield self._options.context, 0.0
+        if not self._options.fallback:
+            return
         if self._options.context != "full":
             yield "full", 0.0
         yield from (("full", temperature) for temperature in self._options.temperatures)

@@ -4,7 +4,7 @@ Times are counted in VAD steps of 32 ms from the start of the signal.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -76,6 +76,8 @@ def speech_regions(probabilities: Sequence[float], first: int = 0) -> list[Speec
 class Windower:
     """Collects VAD probabilities and yields windows as soon as it is clear where they end."""
 
+    long_pause: int = LONG_PAUSE
+    """Steps of silence that end a window."""
     _probabilities: list[float] = field(default_factory=list)
     _first: int = 0
 
@@ -99,6 +101,10 @@ class Windower:
         del self._probabilities[:drop]
         self._first += drop
 
+    def if_finished(self) -> Window | None:
+        """The window that would come next if the signal ended here."""
+        return replace(self, _probabilities=list(self._probabilities)).next(finished=True)
+
     def next(self, *, finished: bool) -> Window | None:
         """The next window, or None while more of the signal is needed (or nothing is left)."""
         regions = speech_regions(self._probabilities, self._first)
@@ -108,10 +114,10 @@ class Windower:
         begin = max(self._first, regions[0].begin - PADDING)
         limit = begin + MAX_WINDOW
         pauses = [after.begin - before.end for before, after in pairwise(regions)]
-        pauses.append(LONG_PAUSE + 1 if finished else self.end - regions[-1].end)
+        pauses.append(self.long_pause + 1 if finished else self.end - regions[-1].end)
         fitting = [index for index, region in enumerate(regions) if region.end + PADDING <= limit]
         for index in fitting:
-            if pauses[index] > LONG_PAUSE:
+            if pauses[index] > self.long_pause:
                 return self._window(begin, regions, index)
         if self.end <= limit and not finished:
             return None

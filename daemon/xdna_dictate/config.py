@@ -56,6 +56,9 @@ class Config:
     backend: str = _setting("auto", "what computes; auto: NPU if usable, else CPU", choices=BACKENDS)
     precision: str = _setting("int8", "arithmetic on the CPU", choices=PRECISIONS)
     threads: int = _setting(2, "processor threads", within=(1, 256))
+    recognition_limit: float = _setting(
+        60.0, "time that one piece of speech may take before recognition is started anew", within=(1, 3_600)
+    )
     unload_after: float = _setting(300.0, "idle time after which the model leaves memory; 0: never", within=(0, 86_400))
     publish: str = _setting(
         "broadcast",

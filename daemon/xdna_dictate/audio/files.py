@@ -19,6 +19,7 @@ import soxr
 from numpy.typing import NDArray
 
 from xdna_asr.features import SAMPLE_RATE
+from xdna_dictate.audio.channels import mix
 from xdna_dictate.errors import AudioError
 
 F32 = NDArray[np.float32]
@@ -31,8 +32,6 @@ _LOUDEST: Final = 1e4
 _OUTLIERS: Final = 0.999
 """A recording that is too loud is scaled by this quantile: a few wild samples must not mute the rest."""
 _OFFSET: Final = 0.02
-_CANCELLED: Final = 0.1
-"""If the mean of the channels has less than this share of the loudest one's level, they cancel each other."""
 
 
 @dataclass(frozen=True)
@@ -44,32 +43,33 @@ class AudioFile:
 
 
 @contextlib.contextmanager
-def open_audio(name: str) -> Iterator[AudioFile]:
-    """Open the file `name` ("-": standard input) of any kind libsndfile reads, or FFmpeg where PyAV is installed.
+def open_audio(source: str, shown: str | None = None) -> Iterator[AudioFile]:
+    """Open the file `source` ("-": standard input) of any kind libsndfile reads, or FFmpeg where PyAV is installed.
 
-    Raises AudioError with `name` and the reason.
+    Raises AudioError with the name `shown`, by default `source`, and the reason.
     """
+    name = source if shown is None else shown
     with contextlib.ExitStack() as stack:
         try:
-            path = _seekable(stack, name)
+            path = _seekable(stack, source, name)
             audio = _open(stack, path, name)
         except OSError as error:
             raise AudioError(f"{name}: {(error.strerror or str(error)).lower()}") from error
         yield audio
 
 
-def _seekable(stack: contextlib.ExitStack, name: str) -> Path:
-    """The path of `name`, or of a private copy of it if it is a pipe."""
-    if name == STANDARD_INPUT:
+def _seekable(stack: contextlib.ExitStack, source: str, name: str) -> Path:
+    """The path of `source`, or of a private copy of it if it is a pipe."""
+    if source == STANDARD_INPUT:
         return stack.enter_context(_copied(sys.stdin.buffer))
     try:
-        mode = os.stat(name).st_mode
+        mode = os.stat(source).st_mode
     except ValueError as error:
         raise AudioError(f"{name!r}: not a file name ({error})") from error
     if stat.S_ISDIR(mode):
         raise AudioError(f"{name}: is a folder, not an audio file")
-    with open(name, "rb") as file:
-        return Path(name) if stat.S_ISREG(mode) else stack.enter_context(_copied(file))
+    with open(source, "rb") as file:
+        return Path(source) if stat.S_ISREG(mode) else stack.enter_context(_copied(file))
 
 
 def _open(stack: contextlib.ExitStack, path: Path, name: str) -> AudioFile:
@@ -187,7 +187,7 @@ def _mono_16k(blocks: Iterator[F32], rate: int) -> Iterator[F32]:
     scale = 1.0
     for block in blocks:
         clean = np.clip(np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0), -_LOUDEST, _LOUDEST)
-        mono = _without_offset(_mix(clean))
+        mono = _without_offset(mix(clean))
         scale = max(scale, float(np.quantile(np.abs(mono), _OUTLIERS)) if len(mono) else 0.0)
         mono = np.clip(mono / np.float32(scale), -1, 1)
         yield mono if resampler is None else np.asarray(resampler.resample_chunk(mono), np.float32)
@@ -199,14 +199,3 @@ def _without_offset(mono: F32) -> F32:
     """`mono` centred on zero if it is far from it, as from a cheap sound card; voice activity would not hear it."""
     offset = float(np.median(mono)) if len(mono) else 0.0
     return np.asarray(mono - offset, np.float32) if abs(offset) > _OFFSET else mono
-
-
-def _mix(block: F32) -> F32:
-    """The mean of the channels, or the loudest one where they cancel out."""
-    if block.shape[1] == 1:
-        return block[:, 0]
-    mean = block.mean(axis=1)
-    levels = np.sqrt(np.mean(block * block, axis=0))
-    if np.sqrt(np.mean(mean * mean)) < _CANCELLED * levels.max(initial=0.0):
-        return block[:, int(levels.argmax())]
-    return np.asarray(mean, np.float32)

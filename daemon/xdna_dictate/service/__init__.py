@@ -1,0 +1,1 @@
+"""The program on D-Bus: the interface, the object behind it, and the client."""
