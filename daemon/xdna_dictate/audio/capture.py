@@ -30,7 +30,7 @@ ZERO_SECONDS: Final = 3.0
 """Exact zeros for so long come from a dead stream or a muted microphone."""
 DEFICIT_SECONDS: Final = 2.0
 """Sound that is missing against the clock."""
-_LEFT_OVER_SECONDS: Final = 0.02
+_LEFT_OVER_SECONDS: Final = 0.002
 """After `stop`: what does not arrive within this was not heard before it."""
 _WAITS: Final = (0.05, 0.1, 0.2, 0.4)
 

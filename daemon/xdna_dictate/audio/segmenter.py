@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xdna_asr.features import SAMPLE_RATE
 from xdna_asr.vad import WINDOW, SileroModel
 from xdna_asr.windows import OFFSET, ONSET, PADDING, STEPS_PER_SECOND, Window, Windower
 from xdna_dictate.audio.voice import Voice
@@ -99,6 +98,6 @@ class Segmenter:
             self._first_sample += len(self._blocks.popleft())
 
     @property
-    def seconds(self) -> float:
-        """How much was heard."""
-        return self.samples / SAMPLE_RATE
+    def unread(self) -> int:
+        """How many samples may still be asked for."""
+        return self.samples - self._first_sample

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 if TYPE_CHECKING:
     from xdna_asr.types import Segment, Word
 
-_UNSPACED: Final = frozenset({"ja", "km", "lo", "my", "th", "yue", "zh"})
+UNSPACED: Final = frozenset({"ja", "km", "lo", "my", "th", "yue", "zh"})
+"""Languages written without spaces between words."""
 FORMATS: Final = ("text", "json", "srt", "vtt")
 
 
@@ -32,7 +33,7 @@ def writer(form: str, out: TextIO, source: str, details: dict[str, Any], *, time
 
 def joined(segments: Sequence[Segment]) -> str:
     """The text of all segments, with spaces between them where the language has spaces."""
-    space = "" if segments and segments[0].language in _UNSPACED else " "
+    space = "" if segments and segments[0].language in UNSPACED else " "
     return space.join(segment.text for segment in segments)
 
 
