@@ -139,3 +139,8 @@ def find_model(model_id: str) -> Model:
         return MODELS[model_id]
     except KeyError as error:
         raise ModelMissing(f"no model is called {model_id!r}; known: {', '.join(MODELS)}") from error
+
+
+def english_only(model_id: str) -> bool:
+    """Whether the model is known to write nothing but English."""
+    return model_id in MODELS and MODELS[model_id].languages == "English"

@@ -82,7 +82,7 @@ class ModelStore:
 
     def remove(self, model_id: str) -> None:
         """Delete the model and its prepared graphs."""
-        folder = self._folder(model_id)
+        folder = self.folder_of(model_id)
         with writing(folder):
             shutil.rmtree(folder)
 
@@ -107,7 +107,8 @@ class ModelStore:
             raise ModelError(f"{model_id!r} can't be a model's name: it must not be empty, a path or begin with a dot")
         return self.root / model_id
 
-    def _folder(self, model_id: str) -> Path:
+    def folder_of(self, model_id: str) -> Path:
+        """The folder of an installed model; raises ModelMissing with what to do."""
         folder = self.place(model_id)
         if not (folder / MANIFEST).is_file():
             raise ModelMissing(
@@ -116,7 +117,7 @@ class ModelStore:
         return folder
 
     def _checked(self, model_id: str, *, thorough: bool) -> InstalledModel:
-        folder = self._folder(model_id)
+        folder = self.folder_of(model_id)
         again = f"; get it again with: xdna-dictate models download {model_id}"
         try:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))

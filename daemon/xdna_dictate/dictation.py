@@ -15,7 +15,7 @@ from xdna_asr.features import SAMPLE_RATE
 from xdna_asr.vad import WINDOW, SileroModel
 from xdna_asr.windows import Window
 from xdna_dictate.audio.segmenter import HANGOVER_SECONDS, Segmenter
-from xdna_dictate.errors import DictateError, NoMicrophone, ServiceError
+from xdna_dictate.errors import DictateError, Failed, NoMicrophone, ServiceError
 from xdna_dictate.kept import KeptSound
 from xdna_dictate.output.postprocess import PostProcessor, joiner
 from xdna_dictate.session import Action, Mode, Reason, Session, State
@@ -61,7 +61,7 @@ class Publisher(Protocol):
 
     def failed(self, dictation: "Dictation", error: Exception) -> None: ...
 
-    def state(self, dictation: "Dictation") -> None: ...
+    def state_changed(self, dictation: "Dictation") -> None: ...
 
     def finished(self, dictation: "Dictation") -> None: ...
 
@@ -80,6 +80,8 @@ class Wishes:
     insert: bool = True
     owner: str = ""
     """The bus name of who started it."""
+    bound: bool = False
+    """Whether it is cancelled when its owner leaves the bus."""
 
 
 @dataclass
@@ -129,8 +131,20 @@ class Dictation:
     def begin(self, feed: Feed) -> None:
         """Let sound come from `feed`."""
         self._feed = feed
-        self._feeding = self._spawn(feed.run())
+        self._feeding = self._spawn(self._take(feed))
         self._act([])
+
+    async def _take(self, feed: Feed) -> None:
+        try:
+            await feed.run()
+        except Exception:
+            self.lost(Failed("the microphone's sound could not be processed; the service's log says more"))
+            raise
+
+    @property
+    def heard_everything(self) -> bool:
+        """Whether all sound that came was recognised."""
+        return self._segmenter.finished and self._segmenter.window() is None
 
     # What the feed says.
 
@@ -182,7 +196,7 @@ class Dictation:
             elif action is Action.END:
                 self._end()
         if not self.session.ended:
-            self._publisher.state(self)
+            self._publisher.state_changed(self)
         self._set_timer()
 
     def _set_timer(self) -> None:

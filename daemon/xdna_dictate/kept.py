@@ -139,6 +139,20 @@ class KeptSound:
             yield _samples(data)
 
 
+class SavedSound(KeptSound):
+    """Sound that was kept before and is recognised again: deleted when it is delivered, left as it is otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.stem, in_memory=True)
+        self._path = path
+
+    def append(self, samples: F32) -> None:
+        """It is there already."""
+
+    def keep(self, *, delivered: bool) -> None:
+        """It stays where it is."""
+
+
 def _samples(data: bytes) -> F32:
     return np.asarray(np.frombuffer(data, "<i2") * np.float32(1 / 32_767), np.float32)
 

@@ -91,7 +91,7 @@ class Capture:
     """Delivers one microphone's sound to a listener until `stop`."""
 
     def __init__(
-        self, name: str, open_source: Callable[[str], Awaitable[Source]], listener: Listener | None, pre_roll: float
+        self, name: str, open_source: Callable[[str], Awaitable[Source]], listener: Listener | None, pre_roll: float = 0.0
     ) -> None:
         self.name, self.listener = name, listener
         self._open_source = open_source
@@ -99,6 +99,7 @@ class Capture:
         self._ring_size = round(pre_roll * SAMPLE_RATE)
         self._stopping = asyncio.Event()
         self._tried_silence = False
+        self.flowing = False
         self.only_zeros = True
 
     def attach(self, listener: Listener) -> None:
@@ -159,11 +160,13 @@ class Capture:
                     return "the device has gone"
                 health = health or _Health(loop.time())
                 health.count(block, len(block) / (2 * source.channels * source.rate))
+                self.flowing = True
                 self._pass_on(resampler.push(block), zeros=not health.sounded)
                 if complaint := await self._complaint(health, loop.time()):
                     return complaint
         finally:
             stopping.cancel()
+            self.flowing = False
             self._pass_on(resampler.finish(), zeros=True)
             await source.close()
 

@@ -238,10 +238,12 @@ class ServedObject:
         self.interfaces = describe(xml)
         self._xml = re.sub(r"<!--.*?-->\s*", "", xml, flags=re.DOTALL).rstrip().removesuffix("</node>") + _STANDARD.lstrip("\n")
         self._changed: dict[str, set[str]] = {}
+        self._told: dict[tuple[str, str], Variant] = {}
 
     def signal(self, interface: str, member: str, *body: Any, destination: str | None = None) -> None:
         """Send a signal of the XML."""
-        message = Message.new_signal(PATH, interface, member, self.interfaces[interface].signals[member], _clean(list(body)))
+        arguments = [_variants(value) if isinstance(value, dict) else value for value in _clean(body)]
+        message = Message.new_signal(PATH, interface, member, self.interfaces[interface].signals[member], arguments)
         message.destination = destination
         self._bus.send(message)
 
@@ -256,6 +258,8 @@ class ServedObject:
         for interface, names in changes.items():
             described = self.interfaces[interface].properties
             values = {name: self._value(interface, name) for name in sorted(names) if described[name].emits == "true"}
+            values = {name: value for name, value in values.items() if self._told.get((interface, name)) != value}
+            self._told |= {(interface, name): value for name, value in values.items()}
             invalidated = [name for name in sorted(names) if described[name].emits == "invalidates"]
             if values or invalidated:
                 self._bus.send(
