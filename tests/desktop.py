@@ -61,17 +61,21 @@ class Desktop:
             "ALSA_CONFIG_PATH": str(self.folder / "asoundrc"),
         }
 
-    def spawn(self, *command: str, **options: Any) -> "subprocess.Popen[bytes]":
-        """A process that ends with the desktop."""
+    def spawn(self, *command: str, out: Path | None = None, err: Path | None = None, **options: Any) -> "subprocess.Popen[bytes]":
+        """A process that ends with the desktop; `out` and `err` are files its output is added to."""
         options = {"env": self.env, "stdin": subprocess.DEVNULL} | options
-        process = subprocess.Popen(command, **options)
+        with contextlib.ExitStack() as opened:
+            files = {name: opened.enter_context(path.open("ab")) for name, path in (("stdout", out), ("stderr", err)) if path}
+            process = subprocess.Popen(command, **(options | files))
         self.stack.callback(_end, process)
         return process
 
     def start_bus(self) -> "subprocess.Popen[bytes]":
         """A message bus, session and system in one."""
         (self.folder / "bus.conf").write_text(_BUS.format(folder=self.folder))
-        process = self.spawn("dbus-daemon", f"--config-file={self.folder}/bus.conf", "--nofork", "--nopidfile")
+        process = self.spawn(
+            "dbus-daemon", f"--config-file={self.folder}/bus.conf", "--nofork", "--nopidfile", err=self.folder / "bus.log"
+        )
         wait_for((self.folder / "bus").exists)
         return process
 
@@ -129,7 +133,7 @@ class Desktop:
     def start_daemon(self, *flags: str, **options: Any) -> "Daemon":
         """The daemon, ready."""
         log = self.folder / "daemon.log"
-        process = self.spawn(*DAEMON, "daemon", *flags, stderr=log.open("ab"), **options)
+        process = self.spawn(*DAEMON, "daemon", *flags, err=log, **options)
         daemon = Daemon(self, process, log)
         wait_for(lambda: process.poll() is not None or "ready on the session bus" in log.read_text("utf-8"))
         assert process.poll() is None, log.read_text("utf-8")
@@ -139,7 +143,7 @@ class Desktop:
     def monitor(self) -> "Monitor":
         """Everything the service signals from now on."""
         path = self.folder / f"monitor-{time.monotonic_ns()}"
-        self.spawn("gdbus", "monitor", "--session", "--dest", NAME, stdout=path.open("wb"))
+        self.spawn("gdbus", "monitor", "--session", "--dest", NAME, out=path)
         wait_for(lambda: path.exists() and "The name" in path.read_text("utf-8"))
         return Monitor(path)
 
@@ -213,6 +217,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    if process.stdout:
+        process.stdout.close()
 
 
 @contextlib.contextmanager

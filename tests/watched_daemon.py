@@ -3,27 +3,28 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 LONGEST = 0.05
 
 
-def watch() -> None:
-    """Measure every callback of every loop in the thread's processor time: a busy machine is not our fault."""
-    run = asyncio.events.Handle._run  # type: ignore[attr-defined]
+def timed(complain: Callable[[str], Any]) -> Callable[[Any], None]:
+    """`Handle._run`, measured in the thread's processor time: a busy machine is not our fault."""
+    run = asyncio.events.Handle._run
 
-    def timed(handle: Any) -> None:
+    def _run(handle: Any) -> None:
         began = time.thread_time()
         run(handle)
         spent = time.thread_time() - began
         if spent > LONGEST:
-            print(f"blocked the loop for {spent * 1000:.0f} ms: {handle!r}", file=sys.stderr, flush=True)
+            complain(f"blocked the loop for {spent * 1000:.0f} ms: {handle!r}")
 
-    asyncio.events.Handle._run = timed  # type: ignore[attr-defined]
+    return _run
 
 
 if __name__ == "__main__":
-    watch()
+    asyncio.events.Handle._run = timed(lambda text: print(text, file=sys.stderr, flush=True))  # type: ignore[method-assign]
     from xdna_dictate.cli import main
 
     sys.exit(main())

@@ -103,6 +103,8 @@ def check(name: str, value: Any) -> Any:
         value = float(value)
     if isinstance(default, tuple) and isinstance(value, list):
         value = tuple(value)
+    if isinstance(value, str):
+        value = str(value)
     if type(value) is not type(default) or not _texts(value):
         raise ConfigError(f"{name} = {value!r}: must be {_KINDS[type(default)]}")
     if metadata["choices"] and value not in metadata["choices"]:

@@ -5,7 +5,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from xdna_dictate.config import flags_given
 from xdna_dictate.engine import Spawn
 from xdna_dictate.errors import EXIT_OK, BusError
 from xdna_dictate.kept import undelivered
+from xdna_dictate.log import start as start_log
 from xdna_dictate.paths import config_file
 from xdna_dictate.service.bus import NAME, Bus
 from xdna_dictate.service.service import Service
@@ -28,18 +28,11 @@ _LOGIND: Final = "org.freedesktop.login1"
 
 def run_daemon(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or the end of the bus; returns the exit code. Raises ConfigError or BusError."""
-    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if arguments.verbose else logging.INFO, format=_log_format())
-    for noisy in ("asyncio", "dbus_fast"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    start_log(verbose=arguments.verbose)
     os.umask(0o077)
     settings = Settings(config_file(), flags_given(arguments))
     asyncio.run(_Daemon(settings).run())
     return EXIT_OK
-
-
-def _log_format() -> str:
-    """The journal has its own clock."""
-    return "%(levelname)s: %(message)s" if "JOURNAL_STREAM" in os.environ else "%(asctime)s %(levelname)s: %(message)s"
 
 
 class _Daemon:

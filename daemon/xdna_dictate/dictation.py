@@ -88,7 +88,8 @@ class Wishes:
 class _Draft:
     """What is known of the window that is being spoken."""
 
-    tokens: list[int] = field(default_factory=list)
+    earlier: list[list[int]] = field(default_factory=list)
+    """Tokens of each draft."""
     settled: list[int] = field(default_factory=list)
     stable: str = ""
     end: int = 0
@@ -329,7 +330,7 @@ class Dictation:
         )
         try:
             reply = await self._recognition.ask(
-                self.wishes.loading, "draft", self.wishes.limit, sound, **self._request(window), earlier=draft.tokens
+                self.wishes.loading, "draft", self.wishes.limit, sound, **self._request(window), earlier=draft.earlier
             )
         except (Superseded, AsrError, DictateError):
             return
@@ -337,7 +338,8 @@ class Dictation:
             draft.running = False
         if draft is not self._draft or self._segmenter.finished or self.session.ended:
             return
-        draft.end, draft.tokens = window.end, reply.fields["tokens"]
+        draft.end = window.end
+        draft.earlier.append(reply.fields["tokens"])
         if settling:
             draft.settled, draft.stable = reply.fields["settled"], reply.fields["stable"]
         self._tell_partial(draft, reply.fields["text"], reply.fields["language"])

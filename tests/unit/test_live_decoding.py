@@ -30,12 +30,18 @@ def clip(name: str) -> Clip:
     return Clip(log_mel(samples)[: len(samples) // HOP])
 
 
-def test_what_two_decodes_agree_on_is_settled_but_for_the_last_words(vocabulary: Vocabulary) -> None:
-    earlier, later = vocabulary.encode(" Ask not what your county"), vocabulary.encode(" Ask not what your country can do")
-    assert vocabulary.decode(settled_prefix(earlier, later, vocabulary)) == " Ask not what your"
-    assert vocabulary.decode(settled_prefix(later, later, vocabulary)) == " Ask not what your country"
-    assert settled_prefix([], later, vocabulary) == []
-    assert settled_prefix(vocabulary.encode(" Tell"), later, vocabulary) == []
+def test_what_four_decodes_agree_on_is_settled_but_for_the_last_words(vocabulary: Vocabulary) -> None:
+    texts = [
+        " Ask not what your county can",
+        " Ask not what your country can do",
+        " Ask not what your country can do for you all",
+    ]
+    tokens = [vocabulary.encode(text) for text in texts]
+    later = tokens[-1]
+    assert vocabulary.decode(settled_prefix(tokens, later, vocabulary)) == " Ask not what your"
+    assert vocabulary.decode(settled_prefix([later] * 3, later, vocabulary)) == " Ask not what your country can"
+    assert settled_prefix([later] * 2, later, vocabulary) == []
+    assert settled_prefix([later, later, vocabulary.encode(" Tell")], later, vocabulary) == []
 
 
 @pytest.mark.parametrize("name", ["en-sb-spk1-snt3.flac", "en-jfk.flac"])

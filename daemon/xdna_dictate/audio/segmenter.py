@@ -13,8 +13,8 @@ from xdna_dictate.audio.voice import Voice
 
 F32 = NDArray[np.float32]
 
-LONG_PAUSE: Final = round(1.0 * STEPS_PER_SECOND)
-"""A pause that ends a window: its text is final while the speaker thinks."""
+LONG_PAUSE: Final = round(1.5 * STEPS_PER_SECOND)
+"""A pause that ends a window: its text is final while the speaker thinks. Shorter ones cost words (docs/live.md)."""
 HANGOVER: Final = round(0.32 * STEPS_PER_SECOND)
 """Quiet steps after which nobody speaks any more."""
 HANGOVER_SECONDS: Final = HANGOVER / STEPS_PER_SECOND

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import threading
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,11 @@ CLOSE_SECONDS: Final = 2.0
 _PAREC_RATE: Final = 16_000
 _QUEUE_BLOCKS: Final = 1500
 """30 s; a loop that is busy for longer is broken."""
+
+
+_portaudio: Final = threading.Lock()
+"""PortAudio starts, opens and closes from one thread at a time."""
+_open_streams: Final[set[Any]] = set()
 
 
 class Source(Protocol):
@@ -98,7 +104,9 @@ class PortAudio:
 
 def _abort(stream: Any) -> None:
     stream.abort(ignore_errors=True)
-    stream.close(ignore_errors=True)
+    with _portaudio:
+        stream.close(ignore_errors=True)
+        _open_streams.discard(stream)
 
 
 def _close_late(opening: "asyncio.Future[tuple[Any, int, int]]") -> None:
@@ -109,14 +117,20 @@ def _close_late(opening: "asyncio.Future[tuple[Any, int, int]]") -> None:
 
 def _open_portaudio(name: str, hand_over: Any) -> tuple[Any, int, int]:
     """A running stream, its rate and channels; runs in a thread."""
+    with _portaudio:
+        return _opened(name, hand_over)
+
+
+def _opened(name: str, hand_over: Any) -> tuple[Any, int, int]:
     try:
         import sounddevice
     except OSError as error:
         raise NoMicrophone("PortAudio is missing; install the package libportaudio2 (Debian, Ubuntu) or portaudio") from error
-    # PortAudio lists devices once; what was plugged in since is seen after it starts anew.
-    sounddevice._terminate()
-    sounddevice._initialize()
     try:
+        if not _open_streams:
+            # PortAudio lists devices once; what was plugged in since is seen after it starts anew.
+            sounddevice._terminate()
+            sounddevice._initialize()
         device = sounddevice.query_devices(name or None, "input")
         rate, channels = int(device["default_samplerate"]), min(int(device["max_input_channels"]), 2)
 
@@ -134,6 +148,7 @@ def _open_portaudio(name: str, hand_over: Any) -> tuple[Any, int, int]:
             finished_callback=lambda: hand_over(b""),
         )
         stream.start()
+        _open_streams.add(stream)
     except (sounddevice.PortAudioError, ValueError) as error:
         reason = str(error).splitlines()[0]
         if "unavailable" in reason.lower():

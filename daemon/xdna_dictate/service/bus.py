@@ -268,12 +268,19 @@ class ServedObject:
 
     def on_message(self, message: Message) -> Message | bool:
         """Deal with one message of the connection."""
-        if message.message_type is not MessageType.METHOD_CALL or message.destination not in (NAME, self._bus.unique_name):
+        if message.destination not in (NAME, self._bus.unique_name) or not self._is_call(message):
             return False
         if message.path != PATH:
             return self._ancestor(message)
         self._spawn(self._answer(message))
         return True
+
+    def _is_call(self, message: Message) -> bool:
+        """`dbus-send` without --print-reply sends a signal; one that is sent to us and named like a method is meant as a call."""
+        if message.message_type is MessageType.SIGNAL:
+            described = self.interfaces.get(message.interface or "")
+            return described is not None and message.member in described.methods
+        return message.message_type is MessageType.METHOD_CALL
 
     def _ancestor(self, message: Message) -> Message | bool:
         path = (message.path or "").rstrip("/")
@@ -300,7 +307,7 @@ class ServedObject:
         finally:
             for descriptor in message.unix_fds:
                 os.close(descriptor)
-        if not message.flags & MessageFlag.NO_REPLY_EXPECTED:
+        if message.message_type is MessageType.METHOD_CALL and not message.flags & MessageFlag.NO_REPLY_EXPECTED:
             self._bus.send(reply)
 
     async def _result(self, message: Message) -> tuple[str, list[Any]]:

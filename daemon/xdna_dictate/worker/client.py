@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from xdna_asr.errors import AsrError, BackendUnavailable, ModelMissing, UnsupportedLanguage
 from xdna_dictate.errors import AudioError, Cancelled, Failed
+from xdna_dictate.log import STDERR
 from xdna_dictate.worker.messages import HEADER, Message, decode
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class WorkerProcess:
     async def start(cls) -> "WorkerProcess":
         """A fresh worker without a model; `listen` must run beside it."""
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe)
+        process = await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe, stderr=STDERR)
         if process.stdin is None or process.stdout is None:
             raise WorkerLost("no pipes to the worker")
         return cls(process, process.stdin, process.stdout)
