@@ -64,10 +64,14 @@ async def running(
     (folder / "run").mkdir(exist_ok=True)
     recorder, failures, tasks = Recorder(), list[BaseException](), set[asyncio.Task[None]]()
 
+    def note(done: "asyncio.Task[None]") -> None:
+        if not done.cancelled() and (error := done.exception()):
+            failures.append(error)
+
     def spawn(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(coroutine)
         tasks.add(task)
-        task.add_done_callback(lambda done: done.cancelled() or (error := done.exception()) is None or failures.append(error))
+        task.add_done_callback(note)
         return task
 
     engine = Engine(Settings(folder / "config.toml", flags), recorder, spawn, open_source)

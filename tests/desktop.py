@@ -46,6 +46,9 @@ class Desktop:
         for name in ("home", "run", "config", "state", "services", "data"):
             (self.folder / name).mkdir(mode=0o700)
         (self.folder / "data/xdna-dictate").symlink_to(Path(models) / "xdna-dictate")
+        (self.folder / "asoundrc").write_text(
+            "</usr/share/alsa/alsa.conf>\npcm.!default { type pulse }\nctl.!default { type pulse }\n"
+        )
         unwanted = ("DBUS_", "XDG_", "PULSE_", "ALSA_", "NOTIFY_", "WAYLAND_", "DISPLAY")
         self.env = {key: value for key, value in os.environ.items() if not key.startswith(unwanted)} | {
             "HOME": str(self.folder / "home"),
@@ -66,7 +69,7 @@ class Desktop:
         options = {"env": self.env, "stdin": subprocess.DEVNULL} | options
         with contextlib.ExitStack() as opened:
             files = {name: opened.enter_context(path.open("ab")) for name, path in (("stdout", out), ("stderr", err)) if path}
-            process = subprocess.Popen(command, **(options | files))
+            process: subprocess.Popen[bytes] = subprocess.Popen(command, **options, **files)  # type: ignore[call-overload]
         self.stack.callback(_end, process)
         return process
 
@@ -81,9 +84,6 @@ class Desktop:
 
     def start_sound(self, *modules: str) -> "subprocess.Popen[bytes]":
         """PulseAudio with a loudspeaker `mic` whose monitor is the default microphone."""
-        (self.folder / "asoundrc").write_text(
-            "</usr/share/alsa/alsa.conf>\npcm.!default { type pulse }\nctl.!default { type pulse }\n"
-        )
         modules = modules or ("module-null-sink sink_name=mic rate=48000 channels=2 norewinds=1",)
         load = [
             f"-L{module}" for module in (f"module-native-protocol-unix auth-anonymous=1 socket={self.folder}/pulse", *modules)
@@ -116,6 +116,11 @@ class Desktop:
     def play(self, clip: Path, sink: str = "mic") -> "subprocess.Popen[bytes]":
         """Speak a recording into the microphone."""
         return self.spawn("paplay", f"--device={sink}", str(clip))
+
+    def speak(self, clip: Path, sink: str = "mic") -> None:
+        """Speak a recording, from its first to its last sample, once the daemon listens."""
+        wait_for(lambda: self.get("State") == "listening")
+        self.play(clip, sink).wait()
 
     def call(self, member: str, *arguments: str, interface: str = NAME, check: bool = True) -> str:
         """A call by gdbus; its printed answer."""

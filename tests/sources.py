@@ -30,25 +30,22 @@ class Microphone:
         after: str = "silence",
         blocked: float = 0.0,
     ) -> None:
-        self.rate, self.channels, self.after, self._late, self._pace, self._blocked = (
-            rate,
-            channels,
-            after,
-            late,
-            block / speed,
-            blocked,
-        )
+        self.rate, self.channels, self.after = rate, channels, after
+        self._late, self._pace, self._blocked = late, block / speed, blocked
         mono = samples if rate == 16_000 else np.asarray(soxr.resample(samples, 16_000, rate), np.float32)
         data = np.repeat((np.clip(mono, -1, 1) * 32_767).astype(np.int16), channels)
         self._size = round(block * rate) * channels
         self._blocks: Iterator[bytes] = iter([data[i : i + self._size].tobytes() for i in range(0, len(data), self._size)])
         self._rng = np.random.default_rng(0)
+        self._due = 0.0
         self.spoken = asyncio.Event()
         self.closed = False
 
     async def read(self) -> bytes:
-        await asyncio.sleep(self._late or self._pace)
+        now = asyncio.get_running_loop().time()
+        self._due = (self._due or now) + (self._late or self._pace)
         self._late = 0.0
+        await asyncio.sleep(max(self._due - now, 0.0))
         block = next(self._blocks, None)
         if block is not None:
             return block
@@ -86,4 +83,4 @@ NONE = NoMicrophone("there is no microphone")
 
 def numbered(count: int) -> F32:
     """Samples that can be told apart, all different from silence."""
-    return (np.arange(1, count + 1, dtype=np.float32) % 30_000 + 1) / 32_767
+    return np.asarray((np.arange(1, count + 1) % 30_000 + 1) / 32_767, np.float32)

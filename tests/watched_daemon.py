@@ -24,7 +24,7 @@ def timed(complain: Callable[[str], Any]) -> Callable[[Any], None]:
 
 
 if __name__ == "__main__":
-    asyncio.events.Handle._run = timed(lambda text: print(text, file=sys.stderr, flush=True))  # type: ignore[method-assign]
+    asyncio.events.Handle._run = timed(lambda text: print(text, file=sys.stderr, flush=True))  # type: ignore[method-assign,assignment]
     from xdna_dictate.cli import main
 
     sys.exit(main())

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from xdna_asr.errors import AsrError
 from xdna_asr.registry import find_model
+from xdna_dictate.children import kill
 from xdna_dictate.engine import Engine, Events, Spawn
 from xdna_dictate.errors import (
     AccessDenied,
@@ -124,7 +125,7 @@ class Jobs:
                     raise Failed(lines[-1] if lines else "the download failed")
             finally:
                 if process.returncode is None:
-                    process.kill()
+                    kill(process)
                 self._engine.downloading = False
                 self._events.changed("ModelState")
             return model_id

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,19 @@ def test_stop_loses_no_sample(play: Callable[..., None], monkeypatch: pytest.Mon
     """10,007 samples in blocks of 480, all of them waiting in the buffers when Stop comes."""
     heard: list[F32] = []
     original = Dictation.samples
-    monkeypatch.setattr(Dictation, "samples", lambda self, samples: (heard.append(samples), original(self, samples))[1])
+
+    def samples(self: Dictation, samples: F32) -> None:
+        heard.append(samples)
+        original(self, samples)
+
+    monkeypatch.setattr(Dictation, "samples", samples)
     microphone = Microphone(numbered(10_007), block=0.03, speed=1e6, after="stuck")
 
     async def scenario(engine: Engine, _recorder: Recorder) -> None:
         dictation = await engine.start({})
-        while engine.state != "listening":
-            await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            while engine.state != "listening":  # noqa: ASYNC110  the very moment the first block arrives
+                await asyncio.sleep(0)
         engine.stop()
         await dictation.ended
 
@@ -246,13 +253,13 @@ def test_a_device_that_does_not_close_holds_nothing_up(play: Callable[..., None]
     play(scenario, microphone)
 
 
-@pytest.mark.parametrize("name", ["en-sc-yes.flac", "en-fsdd-nicolas-2.flac", "en-lead-2s-yes.flac"])
+@pytest.mark.parametrize("name", ["en-sc-yes.flac", "en-lead-2s-yes.flac"])
 def test_one_short_word_comes_out_and_ends_by_itself(play: Callable[..., None], name: str) -> None:
     microphone = Microphone(speech(name))
 
     async def scenario(engine: Engine, recorder: Recorder) -> None:
         text = await engine.dictate(15)
-        assert text.strip(" .!").lower() in ("yes", "two", "2")
+        assert text.strip(" .!").lower() == "yes"
         assert reasons(recorder) == ["silence"]
 
     play(scenario, microphone)
@@ -273,7 +280,7 @@ def test_text_comes_while_one_goes_on_speaking(play: Callable[..., None]) -> Non
         assert dictation.text == " ".join(recorder.texts)
         assert recorder.partials
         stables = [stable for stable, _ in recorder.partials]
-        assert all(later.startswith(earlier) for earlier, later in zip(stables, stables[1:], strict=False))
+        assert all(later.startswith(earlier) for earlier, later in pairwise(stables))
         assert dictation.text.startswith(stables[-1])
 
     play(scenario, microphone)

@@ -61,7 +61,7 @@ def test_toggle_from_dbus_send_starts_and_stops(live: Desktop) -> None:
     wait_for(lambda: live.get("State") == "listening")
     assert live.get("Mode") == "toggle"
     monitor = live.monitor()
-    live.play(CLIP).wait()
+    live.speak(CLIP)
     assert dbus_send(live, f"{NAME}.Toggle") in ("finishing", "idle")
     [finished] = monitor.wait("Finished")
     assert "'stopped'" in finished
@@ -144,8 +144,7 @@ def test_every_option_is_taken_and_unknown_ones_are_not(live: Desktop) -> None:
 def test_press_and_release_hold_and_tap(live: Desktop) -> None:
     monitor = live.monitor()
     live.call("Press")
-    wait_for(lambda: live.get("State") == "listening")
-    live.play(CLIP).wait()
+    live.speak(CLIP)
     live.call("Press")
     live.call("Release")
     assert WORDS in monitor.wait("Finished")[0].lower()
@@ -224,9 +223,9 @@ def test_properties_can_be_set_and_say_so(live: Desktop) -> None:
     for name, value, error in (("Model", "nonsense", "ModelMissing"), ("Profile", "work", "InvalidArgs")):
         answer = live.call("Set", NAME, name, f"<'{value}'>", interface="org.freedesktop.DBus.Properties", check=False)
         assert error in answer
-    values = live.call("GetAll", NAME, interface="org.freedesktop.DBus.Properties")
+    everything = live.call("GetAll", NAME, interface="org.freedesktop.DBus.Properties")
     for name in describe(interface_xml())[NAME].properties:
-        assert f"'{name}'" in values
+        assert f"'{name}'" in everything
 
 
 def test_the_model_loads_and_unloads_on_request(live: Desktop) -> None:

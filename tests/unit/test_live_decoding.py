@@ -30,18 +30,22 @@ def clip(name: str) -> Clip:
     return Clip(log_mel(samples)[: len(samples) // HOP])
 
 
-def test_what_four_decodes_agree_on_is_settled_but_for_the_last_words(vocabulary: Vocabulary) -> None:
-    texts = [
-        " Ask not what your county can",
-        " Ask not what your country can do",
-        " Ask not what your country can do for you all",
-    ]
-    tokens = [vocabulary.encode(text) for text in texts]
-    later = tokens[-1]
-    assert vocabulary.decode(settled_prefix(tokens, later, vocabulary)) == " Ask not what your"
-    assert vocabulary.decode(settled_prefix([later] * 3, later, vocabulary)) == " Ask not what your country can"
-    assert settled_prefix([later] * 2, later, vocabulary) == []
-    assert settled_prefix([later, later, vocabulary.encode(" Tell")], later, vocabulary) == []
+def test_clauses_that_three_decodes_agree_on_are_settled(vocabulary: Vocabulary) -> None:
+    first, second, later = (
+        vocabulary.encode(text)
+        for text in (
+            " And so, ask not what",
+            " And so, ask not what your county",
+            " And so, ask not what your country can do, for",
+        )
+    )
+    assert vocabulary.decode(settled_prefix([first, second], later, vocabulary)) == " And so,"
+    assert settled_prefix([later], later, vocabulary) == []
+    assert settled_prefix([first, vocabulary.encode(" And so ask")], later, vocabulary) == []
+    assert (
+        vocabulary.decode(settled_prefix([later, later], [*later, *later], vocabulary))
+        == " And so, ask not what your country can do,"
+    )
 
 
 @pytest.mark.parametrize("name", ["en-sb-spk1-snt3.flac", "en-jfk.flac"])

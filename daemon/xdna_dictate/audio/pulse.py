@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from xdna_dictate.children import kill
+
 log = logging.getLogger(__name__)
 
 _SECONDS: Final = 3.0
@@ -77,7 +79,7 @@ async def _pactl_json(*arguments: str) -> Any:
         return {}
     finally:
         if process.returncode is None:
-            process.kill()
+            kill(process)
             await process.wait()
 
 
@@ -112,7 +114,7 @@ async def watch(on_change: Callable[[], None]) -> None:
                     on_change()
         finally:
             if process.returncode is None:
-                process.kill()
+                kill(process)
             await process.wait()
         on_change()
         await asyncio.sleep(wait)

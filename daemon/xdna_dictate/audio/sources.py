@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from xdna_dictate.audio import pulse
+from xdna_dictate.children import kill
 from xdna_dictate.errors import MicrophoneBusy, NoMicrophone
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class Parec:
             pass
         finally:
             if not first and process.returncode is None:
-                process.kill()
+                kill(process)
         if stdout is None or not first:
             await process.wait()
             raise NoMicrophone(f"parec could not open {name or 'the default microphone'}; see xdna-dictate doctor")
@@ -206,6 +207,6 @@ class Parec:
 
     async def close(self) -> None:
         if self._process.returncode is None:
-            self._process.kill()
+            kill(self._process)
         async with asyncio.timeout(CLOSE_SECONDS):
             await self._process.wait()

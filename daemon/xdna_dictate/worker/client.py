@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from xdna_asr.errors import AsrError, BackendUnavailable, ModelMissing, UnsupportedLanguage
+from xdna_dictate.children import kill
 from xdna_dictate.errors import AudioError, Cancelled, Failed
 from xdna_dictate.log import STDERR
 from xdna_dictate.worker.messages import HEADER, Message, decode
@@ -128,7 +129,7 @@ class WorkerProcess:
     async def end(self) -> None:
         """Kill the process; nothing in it is worth a farewell."""
         if self.process.returncode is None:
-            self.process.kill()
+            kill(self.process)
         await self.process.wait()
         for request in self.requests.values():
             if not request.reply.done():
