@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from xdna_dictate.audio import pulse
 from xdna_dictate.config import flags_given
+from xdna_dictate.doors import open_doors
 from xdna_dictate.engine import Spawn
 from xdna_dictate.errors import EXIT_OK, BusError
 from xdna_dictate.kept import undelivered
@@ -80,6 +81,7 @@ class _Daemon:
             pulse.watch(service.microphones_changed),
             keep_alive(),
             _watch_sleep(service),
+            open_doors(self._settings.now, service.jobs),
         ]
 
     async def _end_of(self, bus: Bus) -> None:

@@ -41,6 +41,11 @@ class Jobs:
         self._engine, self._events, self._spawn = engine, events, spawn
         self._count = 0
 
+    @property
+    def model(self) -> str:
+        """Which model transcribes."""
+        return self._engine.config.model
+
     def _name(self) -> str:
         self._count += 1
         return f"job-{self._count}"
