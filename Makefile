@@ -2,6 +2,7 @@
 # make test        install what the tests need and run them
 # make test-long   also the slow ones: parity with transformers, hours of audio
 # make eval        score a model on a manifest of recordings
+# make live        speak clips into the daemon in real time: word errors, and times beside faster-whisper
 # make bench       compare with faster-whisper and whisper.cpp, write docs/bench.md
 # make docs        man page and shell completions from the command line's own description
 
@@ -11,21 +12,24 @@ BIN    := $(VENV)/bin
 CLIP   := tests/data/speech/en-jfk.flac
 MANIFEST ?= tests/data/speech/manifest.tsv
 
-.PHONY: demo test test-long eval bench docs check clean
+.PHONY: demo test test-long eval live bench docs check clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/xdna-dictate models verify whisper-tiny.en >/dev/null 2>&1 || $(BIN)/xdna-dictate models download whisper-tiny.en
 	@$(BIN)/xdna-dictate --file $(CLIP) --verbose
 
-test: $(VENV)/.test
+test: $(VENV)/.test $(VENV)/.desktop
 	$(BIN)/python -m pytest -m "not long" --ignore tests/parity
 
-test-long: $(VENV)/.test $(VENV)/.parity
+test-long: $(VENV)/.test $(VENV)/.desktop $(VENV)/.parity
 	$(BIN)/python -m pytest -m long --ignore tests/parity
 	$(BIN)/python -m pytest tests/parity
 
 eval: $(VENV)/.test
 	$(BIN)/python tests/evaluation/score.py --manifest $(MANIFEST) $(EVAL)
+
+live: $(VENV)/.test $(VENV)/.desktop $(VENV)/.bench
+	$(BIN)/python tests/evaluation/live.py --manifest $(MANIFEST) $(LIVE)
 
 bench: $(VENV)/.test $(VENV)/.bench
 	$(BIN)/python tests/evaluation/bench.py --manifest $(MANIFEST) $(BENCH)
@@ -37,8 +41,12 @@ check: $(VENV)/.test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 $(VENV)/.venv:
-	sh packaging/system-packages.sh $(PYTHON)
+	sh packaging/system-packages.sh python $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.desktop: $(VENV)/.venv
+	sh packaging/system-packages.sh tests
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml

