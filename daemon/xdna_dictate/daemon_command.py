@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -66,6 +67,7 @@ class _Daemon:
                 _guarded(tasks)(helper)
             await self._end_of(bus)
             notify("STOPPING=1")
+            _end_anyway_in(CLOSE_SECONDS + 0.5)
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await service.engine.close()
@@ -101,6 +103,13 @@ class _Daemon:
     def _reload(self, service: Service) -> None:
         if self._settings.reload():
             service.engine.settings_changed()
+
+
+def _end_anyway_in(seconds: float) -> None:
+    """A thread inside PortAudio may never return, and Python would wait for it."""
+    last = threading.Timer(seconds, os._exit, (EXIT_OK,))
+    last.daemon = True
+    last.start()
 
 
 class _Ended(Exception):

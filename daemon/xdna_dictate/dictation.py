@@ -240,7 +240,9 @@ class Dictation:
 
     def _advance(self) -> None:
         """Ask for the next thing worth decoding, take what was decoded."""
-        while not self.session.ended and (window := self._segmenter.window()):
+        if self.session.ended:
+            return
+        while window := self._segmenter.window():
             if window not in self._results:
                 self._ask(window)
                 break
@@ -276,12 +278,18 @@ class Dictation:
                 self.wishes.loading, "decode", self.wishes.limit, sound, **self._request(window)
             )
         except (AsrError, DictateError) as error:
-            if not self.session.ended:
-                self._say_failed(error)
-                self._act(self.session.failed(self._loop.time()))
+            self._give_up(error)
+        except Exception:
+            self._give_up(Failed("recognition failed; the service's log says more, the sound is kept: xdna-dictate recover"))
+            raise
         finally:
             self._asked = None
         self._advance()
+
+    def _give_up(self, error: Exception) -> None:
+        if not self.session.ended:
+            self._say_failed(error)
+            self._act(self.session.failed(self._loop.time()))
 
     def _accept(self, window: Window, reply: Message) -> None:
         self._segmenter.advance(window, reply.fields["resume"])
@@ -336,7 +344,8 @@ class Dictation:
             return
         finally:
             draft.running = False
-        if draft is not self._draft or self._segmenter.finished or self.session.ended:
+        # What is settled now would come too late for a final decode that is already under way.
+        if draft is not self._draft or self._asked or self._segmenter.finished or self.session.ended:
             return
         draft.end = window.end
         draft.earlier.append(reply.fields["tokens"])

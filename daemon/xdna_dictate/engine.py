@@ -276,12 +276,10 @@ class Engine:
         except TimeoutError as error:
             dictation.cancel()
             raise Timeout("there was no text in the time given") from error
-        if dictation.error:
-            raise dictation.error
         if dictation.session.reason is Reason.CANCELLED:
             raise Cancelled("the dictation was cancelled")
         if not dictation.text:
-            raise NoSpeech("nobody spoke")
+            raise dictation.error or NoSpeech("nobody spoke")
         return dictation.text
 
     def caller_left(self, owner: str) -> None:
@@ -388,7 +386,7 @@ class Engine:
         """See Publisher."""
         self._events.partial(dictation, stable, unstable)
         if dictation.wishes.insert:
-            self.inserters.preview((dictation.text and "") + unstable[-_PREVIEWED:], self.config.inserter)
+            self.inserters.preview(unstable[-_PREVIEWED:], self.config.inserter)
 
     def text(self, dictation: Dictation, text: str, delta: str, info: dict[str, Any]) -> None:
         """See Publisher."""

@@ -156,3 +156,19 @@ def test_the_unit_and_the_activation_file_are_sound(fresh: Desktop) -> None:
     assert f"Name={NAME}" in activation
     assert "SystemdService=xdna-dictate.service" in activation
     assert f"BusName={NAME}" in unit.read_text()
+
+
+def test_the_daemon_works_under_the_units_restrictions(fresh: Desktop) -> None:
+    fresh.start_bus()
+    fresh.start_sound()
+    log = fresh.folder / "daemon.log"
+    fresh.spawn(sys.executable, str(Path(__file__).parents[1] / "locked_down.py"), "daemon", err=log)
+    wait_for(lambda: "ready on the session bus" in log.read_text("utf-8"))
+    assert log.read_text("utf-8").startswith("locked down\n")
+    monitor = fresh.monitor()
+    fresh.call("Start", "toggle")
+    fresh.speak(CLIP)
+    fresh.call("Stop")
+    assert WORDS in monitor.wait("Finished")[0].lower()
+    assert WORDS in fresh.call("TranscribeFile", str(CLIP), "text").lower()
+    assert "mic.monitor" in fresh.call("List", interface=f"{NAME}.Microphones")
