@@ -88,7 +88,15 @@ class Desktop:
         load = [
             f"-L{module}" for module in (f"module-native-protocol-unix auth-anonymous=1 socket={self.folder}/pulse", *modules)
         ]
-        options = ("-n", "--daemonize=no", "--exit-idle-time=-1", "--disable-shm=yes", "--realtime=no", "--high-priority=no")
+        options = (
+            "-n",
+            "--daemonize=no",
+            "--exit-idle-time=-1",
+            "--disable-shm=yes",
+            "--realtime=no",
+            "--high-priority=no",
+            "--resample-method=soxr-hq",
+        )
         process = self.spawn("pulseaudio", *options, "--use-pid-file=no", "--log-target=stderr", *load, stderr=subprocess.DEVNULL)
         wait_for(lambda: self.run("pactl", "info", check=False).returncode == 0)
         return process

@@ -166,6 +166,8 @@ class Dictation:
             self._speech_end = now - HANGOVER_SECONDS
             self._publisher.speech(self, started=False)
             self._act(self.session.speech_ended(self._speech_end))
+        if actions := self.session.voice(now, voiced=self._segmenter.voiced):
+            self._act(actions)
         self._advance()
 
     def lost(self, error: ServiceError) -> None:

@@ -71,7 +71,7 @@ class Limits:
     opening: float = 6.0
     """How long to wait for the first sample; Bluetooth headsets take up to three seconds."""
     post_roll: float = 0.3
-    """Kept after Stop while somebody still speaks: the last sounds of the last word."""
+    """Longest sound after Stop while somebody still speaks: the end of the last word."""
 
 
 ONCE_SILENCE: Final = 1.0
@@ -91,7 +91,7 @@ class Session:
     def __init__(self, mode: Mode, limits: Limits, now: float) -> None:
         self.mode, self.state, self.reason = mode, State.STARTING, Reason.STOPPED
         self._limits = limits
-        self._heard = self._speaking = self._closed = False
+        self._speaking = self._closed = False
         self._longest: float | None = None
         self._quiet: float | None = None
         self._other: float | None = now + limits.opening
@@ -117,15 +117,16 @@ class Session:
 
     def speech_started(self, now: float) -> list[Action]:  # noqa: ARG002  every event brings its time
         """Somebody began to speak."""
-        self._heard = self._speaking = True
         self._quiet = None
         return []
 
+    def voice(self, now: float, *, voiced: bool) -> list[Action]:  # noqa: ARG002
+        """Whether somebody speaks at this very moment; not, when the last word is surely complete."""
+        self._speaking = voiced
+        return self._close() if self.state is State.FINISHING and not voiced else []
+
     def speech_ended(self, now: float) -> list[Action]:
         """Nobody speaks any more, since `now`."""
-        self._speaking = False
-        if self.state is State.FINISHING:
-            return self._close()
         if self.state is State.LISTENING and self._limits.silence is not None:
             self._quiet = now + self._limits.silence
         return []

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import bench
 from scoring import Score
 
-from desktop import NAME, PATH, Desktop, desktop
+from desktop import NAME, PATH, Desktop, desktop, wait_for
 from recordings import table
 from xdna_dictate.audio.segmenter import HANGOVER_SECONDS
 from xdna_dictate.service.bus import PROPERTIES, Bus, variant
@@ -38,8 +38,8 @@ LONGEST: Final = 60.0
 class Take:
     """What was measured of one dictation; times in seconds on the same clock."""
 
+    session: str
     text: str
-    reason: str
     speech_ended: float
     decided: float
     finished: float
@@ -97,7 +97,7 @@ async def dictate(bus: Bus, made: Desktop, clip: Path, mode: str) -> Take:
     if playing:
         await playing
     assert stops
-    return Take(body[2], body[1], ended or decided, decided or moment, moment)
+    return Take(session, body[2], ended or decided, decided or moment, moment)
 
 
 async def _watch(bus: Bus, events: "asyncio.Queue[tuple[str, float, list[Any]]]", member: str) -> bool:
@@ -115,10 +115,10 @@ class Way:
     times: Measures = field(default_factory=Measures)
 
 
-async def measure(made: Desktop, rows: list[dict[str, str]], folder: Path, peer: Peer | None) -> dict[str, Way]:
-    """All clips, both ways."""
+async def measure(made: Desktop, rows: list[dict[str, str]], folder: Path, modes: list[str], peer: Peer | None) -> dict[str, Way]:
+    """All clips, each way."""
     os.environ["DBUS_SESSION_BUS_ADDRESS"] = made.env["DBUS_SESSION_BUS_ADDRESS"]
-    ways = {"once": Way(), "toggle": Way()}
+    ways = {mode: Way() for mode in modes}
     for number, row in enumerate(rows):
         for mode, way in ways.items():
             bus = await Bus.connect()
@@ -132,13 +132,18 @@ async def measure(made: Desktop, rows: list[dict[str, str]], folder: Path, peer:
             way.times.waited.append(take.finished - take.speech_ended)
             way.times.ours.append(take.finished - take.decided)
             if peer:
-                [kept] = made.folder.glob("*/xdna-dictate/**/*.delivered.wav")
-                way.times.theirs.append(await asyncio.to_thread(peer.seconds, kept))
+                way.times.theirs.append(await asyncio.to_thread(peer.seconds, _sound_of(made, take)))
             said = f"{mode}: {errors} errors, {take.finished - take.decided:.2f} s after the end"
             print(f"{number + 1}/{len(rows)} {row['file']} {said}", file=sys.stderr, flush=True)
             if errors:
                 print(f"    {take.text}", file=sys.stderr)
     return ways
+
+
+def _sound_of(made: Desktop, take: Take) -> Path:
+    """The file that the daemon kept of a dictation."""
+    [path] = wait_for(lambda: list(made.folder.glob(f"*/xdna-dictate/**/{take.session}.delivered.wav")))
+    return Path(path)
 
 
 @contextlib.contextmanager
@@ -165,6 +170,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--clips", type=int, default=0, help="only so many, evenly chosen (default: all)")
+    parser.add_argument("--modes", nargs="+", choices=("toggle", "once"), default=["toggle", "once"], help="ways to end")
     parser.add_argument("--no-peer", action="store_true", help="leave faster-whisper out")
     parser.add_argument("--no-partials", action="store_true", help="without text while somebody still speaks")
     wanted = parser.parse_args()
@@ -182,7 +188,7 @@ def main() -> int:
         if peer:
             peer.seconds(folder / rows[0]["file"])
         began = time.monotonic()
-        ways = asyncio.run(measure(made, rows, folder, peer))
+        ways = asyncio.run(measure(made, rows, folder, wanted.modes, peer))
         print(f"{len(rows)} clips, {time.monotonic() - began:.0f} s")
         report(made, rows, folder, ways)
     return 0

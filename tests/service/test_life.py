@@ -497,3 +497,26 @@ def test_a_microphone_chosen_by_name_is_the_one_that_is_heard(ready: Desktop) ->
     assert WORDS in monitor.wait("Finished")[0].lower()
     ready.call("StartWithOptions", "{'microphone': <'nonexistent'>}")
     assert "NoMicrophone" in monitor.wait("Failed")[0]
+
+
+def test_a_back_end_that_is_asked_for_and_not_there_is_an_error_not_a_replacement(ready: Desktop) -> None:
+    ready.start_daemon("--backend", "npu")
+    for member, arguments in (("Toggle", []), ("LoadModel", []), ("TranscribeFile", [str(CLIP), "text"])):
+        answer = ready.call(member, *arguments, check=False)
+        assert "Error.BackendUnavailable" in answer
+        assert "/dev/accel/accel0" in answer
+    assert ready.get("State") == "idle"
+
+
+def test_a_path_that_is_not_utf_8_leaves_the_service_on_the_bus(ready: Desktop) -> None:
+    daemon = ready.start_daemon()
+    odd = os.fsencode(ready.folder) + b"/caf\xe9.flac"
+    Path(os.fsdecode(odd)).write_bytes(CLIP.read_bytes())
+    command = [b"dbus-send", b"--session", b"--print-reply", f"--dest={NAME}".encode(), PATH.encode()]
+    argument = b"string:" + odd
+    done = subprocess.run([*command, f"{NAME}.TranscribeFile".encode(), argument, b"string:text"], env=ready.env, check=False,
+                          capture_output=True, timeout=20)  # fmt: skip
+    assert done.returncode != 0
+    assert daemon.process.poll() is None
+    assert ready.get("State") == "idle"
+    assert WORDS in ready.cli("--file", os.fsdecode(odd)).stdout.lower()

@@ -33,12 +33,13 @@ def test_toggle_ends_by_stop_and_hands_over_what_was_heard() -> None:
 
 
 def test_stop_in_the_middle_of_a_word_waits_for_its_end() -> None:
-    for event, time in (("speech_ended", 3.1), ("tick", 3.3)):
+    for quiet in (True, False):
         speaking = session()
         speaking.speech_started(1.0)
+        speaking.voice(2.9, voiced=True)
         assert speaking.stop(3.0) == []
         assert speaking.deadline == pytest.approx(3.3)
-        assert getattr(speaking, event)(time) == [CLOSE]
+        assert (speaking.voice(3.1, voiced=False) if quiet else speaking.tick(3.3)) == [CLOSE]
 
 
 def test_once_ends_on_silence_after_speech() -> None:
@@ -96,7 +97,18 @@ def test_cancel_throws_away() -> None:
     assert closing.reason is Reason.CANCELLED
 
 
-EVENTS = ["samples_flow", "speech_started", "speech_ended", "stop", "cancel", "microphone_lost", "failed", "tick", "drained"]
+EVENTS = [
+    "samples_flow",
+    "voice",
+    "speech_started",
+    "speech_ended",
+    "stop",
+    "cancel",
+    "microphone_lost",
+    "failed",
+    "tick",
+    "drained",
+]
 
 
 @given(
@@ -111,7 +123,7 @@ def test_whatever_happens_the_microphone_is_closed_once_and_the_end_comes_once_a
     actions: list[Action] = []
     for event, passed in events:
         now += passed
-        extra = {"text": True} if event == "drained" else {}
+        extra = {"drained": {"text": True}, "voice": {"voiced": now % 2 < 1}}.get(event, {})
         actions += getattr(machine, event)(now, **extra)
         assert machine.ended == (END in actions)
         assert actions.count(CLOSE) + actions.count(DISCARD) <= 1

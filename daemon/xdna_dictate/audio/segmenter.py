@@ -17,6 +17,8 @@ LONG_PAUSE: Final = round(1.5 * STEPS_PER_SECOND)
 """A pause that ends a window: its text is final while the speaker thinks. Shorter ones cost words (docs/live.md)."""
 HANGOVER: Final = round(0.32 * STEPS_PER_SECOND)
 """Quiet steps after which nobody speaks any more."""
+HUSH: Final = 4
+"""Quiet steps after which the last word is complete."""
 HANGOVER_SECONDS: Final = HANGOVER / STEPS_PER_SECOND
 
 
@@ -96,6 +98,11 @@ class Segmenter:
         needed = self._windower.first * WINDOW
         while self._blocks and self._first_sample + len(self._blocks[0]) <= needed:
             self._first_sample += len(self._blocks.popleft())
+
+    @property
+    def voiced(self) -> bool:
+        """Whether somebody speaks at this very moment."""
+        return self.speaking and self._quiet < HUSH
 
     @property
     def unread(self) -> int:

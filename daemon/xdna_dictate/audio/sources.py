@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 BLOCK_SECONDS: Final = 0.02
 OPEN_SECONDS: Final = 8.0
 CLOSE_SECONDS: Final = 2.0
-_PAREC_RATE: Final = 16_000
+_SERVERS: Final = ("default", "pulse", "pipewire")
+_SERVER_RATE: Final = 48_000
 _QUEUE_BLOCKS: Final = 1500
 """30 s; a loop that is busy for longer is broken."""
 
@@ -133,7 +134,8 @@ def _opened(name: str, hand_over: Any) -> tuple[Any, int, int]:
             sounddevice._terminate()
             sounddevice._initialize()
         device = sounddevice.query_devices(name or None, "input")
-        rate, channels = int(device["default_samplerate"]), min(int(device["max_input_channels"]), 2)
+        channels = min(int(device["max_input_channels"]), 2)
+        rate = _rate(sounddevice, device, channels)
 
         def callback(data: Any, _frames: int, _time: Any, _status: Any) -> None:
             hand_over(bytes(data))
@@ -159,14 +161,26 @@ def _opened(name: str, hand_over: Any) -> tuple[Any, int, int]:
     return stream, rate, channels
 
 
+def _rate(sounddevice: Any, device: Any, channels: int) -> int:
+    """The rate at which a device records without being resampled by anybody else.
+
+    Sound servers say 44.1 kHz whatever the hardware does, which is nearly always 48 kHz, and resample badly.
+    """
+    if device["name"] in _SERVERS:
+        with contextlib.suppress(sounddevice.PortAudioError):
+            sounddevice.check_input_settings(device["index"], channels, "int16", None, _SERVER_RATE)
+            return _SERVER_RATE
+    return int(device["default_samplerate"])
+
+
 @dataclass
 class Parec:
-    """`parec` of the sound server, which resamples."""
+    """`parec` of the sound server."""
 
     _process: asyncio.subprocess.Process
     _stdout: asyncio.StreamReader
     _first: bytes
-    rate: int = _PAREC_RATE
+    rate: int = _SERVER_RATE
     channels: int = 1
 
     @classmethod
@@ -176,7 +190,7 @@ class Parec:
         process = await asyncio.create_subprocess_exec(
             "parec",
             *device,
-            f"--rate={_PAREC_RATE}",
+            f"--rate={_SERVER_RATE}",
             "--channels=1",
             "--format=s16le",
             "--raw",
