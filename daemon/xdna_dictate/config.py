@@ -71,8 +71,10 @@ class Config:
         "until-delivered", "how long a dictation's sound is kept for RetryLast", choices=("until-delivered", "last", "never")
     )
     profile: str = _setting("", "section of the file's profiles that is laid over these settings")
-    http_port: int = _setting(0, "loopback port for POST /v1/audio/transcriptions; 0: off", within=(0, 65_535))
-    wyoming_port: int = _setting(0, "loopback port for the Wyoming protocol; 0: off", within=(0, 65_535))
+    http_port: int = _setting(
+        0, "loopback port for POST /v1/audio/transcriptions, opened at the start; 0: off", within=(0, 65_535)
+    )
+    wyoming_port: int = _setting(0, "loopback port for the Wyoming protocol, opened at the start; 0: off", within=(0, 65_535))
     profiles: dict[str, dict[str, Any]] = _setting({}, "named sets of settings: [profiles.NAME]")
 
     def with_values(self, values: Mapping[str, Any]) -> "Config":

@@ -63,6 +63,7 @@ class _Daemon:
             log.info("ready on the session bus as %s", NAME)
             loop.add_signal_handler(signal.SIGHUP, self._reload, service)
             _say_undelivered()
+            service.engine.keep_warm()
             for helper in self._helpers(bus, service):
                 _guarded(tasks)(helper)
             await self._end_of(bus)

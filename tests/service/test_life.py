@@ -486,6 +486,26 @@ def test_unplugging_the_last_microphone_keeps_what_was_heard(ready: Desktop) -> 
     assert WORDS in monitor.wait("Finished", 2)[-1].lower()
 
 
+def test_a_warm_microphone_is_open_from_the_start_and_closes_when_it_is_not_wanted(ready: Desktop) -> None:
+    def recording() -> bool:
+        return bool(ready.run("pactl", "list", "short", "source-outputs").stdout)
+
+    ready.start_daemon()
+    assert not recording()
+    file = ready.folder / "config/xdna-dictate/config.toml"
+    file.parent.mkdir()
+    file.write_text("warm_microphone = true\n")
+    wait_for(recording)
+    monitor = ready.monitor()
+    ready.call("Start", "toggle")
+    ready.speak(CLIP)
+    ready.call("Stop")
+    assert WORDS in monitor.wait("Finished")[0].lower()
+    assert recording()
+    file.write_text("warm_microphone = false\n")
+    wait_for(lambda: not recording())
+
+
 def test_a_microphone_chosen_by_name_is_the_one_that_is_heard(ready: Desktop) -> None:
     ready.run("pactl", "load-module", "module-null-sink", "sink_name=headset", "rate=44100", "channels=2", "norewinds=1")
     ready.run("pactl", "set-default-source", "mic.monitor")

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ log = logging.getLogger(__name__)
 _SECONDS: Final = 3.0
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 30.0
+_CHANGES: Final = re.compile(rb"'(new|remove)' on source #|'change' on server")
+"""Events of `pactl subscribe` that change the list; a source also changes whenever somebody records."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +109,12 @@ async def watch(on_change: Callable[[], None]) -> None:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=None,
+            env={**os.environ, "LC_ALL": "C"},
         )
         try:
             while process.stdout and (line := await process.stdout.readline()):
                 wait = _FIRST_WAIT
-                if b" on source #" in line or b" on server" in line:
+                if _CHANGES.search(line):
                     on_change()
         finally:
             if process.returncode is None:
