@@ -44,7 +44,7 @@ class Recorder:
     def failed(self, name: str, error: Exception, owner: str = "") -> None:
         self.failures.append((name, error))
 
-    def finished(self, name: str, reason: str, text: str, owner: str = "") -> None:
+    def finished(self, name: str, reason: str, text: str, owner: str = "", *, asked_for: bool = False) -> None:
         self.finishes.append((name, str(reason), text))
 
     def progress(self, job: str, fraction: float, phase: str) -> None: ...

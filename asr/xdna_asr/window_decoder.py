@@ -129,7 +129,7 @@ class WindowDecoder:
         found = pieces(best.tokens, self._vocabulary)
         resume = None
         if timed and (clip.open_end or not best.ended):
-            found, complete = complete_pieces(found, best.tokens, self._vocabulary)
+            found, complete = complete_pieces(found, best.tokens, self._vocabulary, LEAD_SECONDS)
             if found and complete is not None:
                 resume = clip.time(complete)
         if not self._options.timestamps and found:

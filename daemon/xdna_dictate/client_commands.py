@@ -106,6 +106,7 @@ async def _recover(client: Client, arguments: argparse.Namespace) -> int:
     queue = await client.signals("Finished", "Failed")
     options = {"language": arguments.language, "model": arguments.model}
     given = {name: variant(value) for name, value in options.items() if value is not None}
+    given |= {"undelivered": variant(True), "insert": variant(False)}
     recovered = 0
     while True:
         try:

@@ -91,6 +91,7 @@ class _Draft:
     earlier: list[list[int]] = field(default_factory=list)
     """Tokens of each draft."""
     settled: list[int] = field(default_factory=list)
+    settled_end: int = 0
     stable: str = ""
     end: int = 0
     running: bool = False
@@ -125,6 +126,7 @@ class Dictation:
         self._speech_end = self._loop.time()
         self.text, self.segments, self.revision = "", 0, 0
         self.error: Exception | None = None
+        self._broken = False
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self.room = asyncio.Event()
         self.room.set()
@@ -145,7 +147,7 @@ class Dictation:
     @property
     def heard_everything(self) -> bool:
         """Whether all sound that came was recognised."""
-        return self._segmenter.finished and self._segmenter.window() is None
+        return self._segmenter.finished and not self._broken and self._segmenter.window() is None
 
     # What the feed says.
 
@@ -230,8 +232,10 @@ class Dictation:
         reason = self.session.reason
         if self._feed and self._feed.only_zeros and reason is Reason.NO_SPEECH and self._segmenter.samples:
             self._say_failed(NoMicrophone("the microphone delivered nothing but digital silence; is it muted?"))
-        self._publisher.finished(self)
-        self.ended.set_result(None)
+        try:
+            self._publisher.finished(self)
+        finally:
+            self.ended.set_result(None)
 
     def _say_failed(self, error: Exception) -> None:
         self.error = error
@@ -243,6 +247,10 @@ class Dictation:
     def _advance(self) -> None:
         """Ask for the next thing worth decoding, take what was decoded."""
         if self.session.ended:
+            return
+        if self._broken:
+            if self._segmenter.finished:
+                self._act(self.session.failed(self._loop.time()))
             return
         while window := self._segmenter.window():
             if window not in self._results:
@@ -264,7 +272,7 @@ class Dictation:
             self._spawn(self._decode(window))
 
     def _request(self, window: Window) -> dict[str, Any]:
-        settled = self._draft.settled if window.end >= self._draft.end else []
+        settled = self._draft.settled if window.end >= self._draft.settled_end else []
         return {
             "options": self.wishes.options,
             "certain": window.certain,
@@ -286,10 +294,24 @@ class Dictation:
             raise
         finally:
             self._asked = None
-        self._advance()
+        try:
+            self._advance()
+        except Exception:
+            self._give_up(Failed("the text could not be dealt with; the service's log says more, the sound is kept"))
+            raise
 
     def _give_up(self, error: Exception) -> None:
+        """Recognise no more; what is said until Stop is still recorded, for another try."""
+        if not self.session.ended and not self._broken:
+            self._broken = True
+            self._say_failed(error)
+            if self._segmenter.finished:
+                self._act(self.session.failed(self._loop.time()))
+
+    def fail(self, error: Exception) -> None:
+        """End it at once with `error`; what was heard is kept."""
         if not self.session.ended:
+            self._broken = True
             self._say_failed(error)
             self._act(self.session.failed(self._loop.time()))
 
@@ -352,7 +374,7 @@ class Dictation:
         draft.end = window.end
         draft.earlier.append(reply.fields["tokens"])
         if settling:
-            draft.settled, draft.stable = reply.fields["settled"], reply.fields["stable"]
+            draft.settled, draft.stable, draft.settled_end = reply.fields["settled"], reply.fields["stable"], window.end
         self._tell_partial(draft, reply.fields["text"], reply.fields["language"])
 
     def _tell_partial(self, draft: _Draft, text: str, language: str) -> None:

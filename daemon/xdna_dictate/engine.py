@@ -65,7 +65,7 @@ class Events(Protocol):
 
     def failed(self, name: str, error: Exception, owner: str = "") -> None: ...
 
-    def finished(self, name: str, reason: str, text: str, owner: str = "") -> None: ...
+    def finished(self, name: str, reason: str, text: str, owner: str = "", *, asked_for: bool = False) -> None: ...
 
     def progress(self, job: str, fraction: float, phase: str) -> None: ...
 
@@ -90,6 +90,9 @@ class Engine:
         self.inserters = Inserters(events.insert)
         self.store = ModelStore(models_folder())
         self._dictation: Dictation | None = None
+        self._living: set[Dictation] = set()
+        self._held: KeptSound | None = None
+        """Sound that was not delivered and could not be written to a file."""
         self._hotkey = Hotkey()
         self._hotkey_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -104,7 +107,7 @@ class Engine:
     @property
     def config(self) -> Config:
         """The settings, the chosen profile's among them."""
-        return self.settings.now.in_profile()
+        return self.settings.effective
 
     @property
     def active(self) -> Dictation | None:
@@ -162,15 +165,25 @@ class Engine:
 
     async def retry(self, options: Mapping[str, Any], owner: str = "") -> Dictation:
         """Recognise the newest kept sound again. Raises NotActive if there is none."""
-        path = kept.newest()
-        if path is None:
-            raise NotActive("no dictation's sound is kept; keep_audio = \"last\" would keep the last one's")
-        config = self._configured({**options, "mode": Mode.CONTINUOUS})
+        if self._living:
+            raise Busy("a dictation is on, or its text is on its way")
+        wanted = {name: value for name, value in options.items() if name != "undelivered"}
+        sound = self._sound_to_retry(undelivered=bool(options.get("undelivered", False)))
+        config = self._configured({**wanted, "mode": Mode.CONTINUOUS, "partials": False, "silence-seconds": 0})
         self._check_ready(config)
         session = Session(Mode.CONTINUOUS, Limits(longest=None), self._loop.time())
-        dictation = self._begin(config, session, SavedSound(path), {**options, "partials": False}, owner)
-        dictation.begin(Replay(kept.read_blocks(path), dictation))
+        dictation = self._begin(config, session, sound, wanted, owner)
+        dictation.begin(Replay(sound.blocks(), dictation, sound.played))
         return dictation
+
+    def _sound_to_retry(self, *, undelivered: bool) -> KeptSound:
+        """The newest that was not delivered, else the last delivered one where that is kept."""
+        if self._held:
+            return self._held
+        paths = kept.undelivered() or ([] if undelivered else kept.delivered())
+        if not paths:
+            raise NotActive("no dictation's sound is kept; keep_audio = \"last\" would keep the last one's")
+        return SavedSound(paths[-1])
 
     def _begin(self, config: Config, session: Session, sound: KeptSound, options: Mapping[str, Any], owner: str) -> Dictation:
         wishes = Wishes(
@@ -184,6 +197,7 @@ class Engine:
             bound=bool(options.get("bind-to-caller", False)),
         )
         self._dictation = Dictation(sound.name, session, wishes, sound, self.recognition, self._voice_activity, self, self._spawn)
+        self._living.add(self._dictation)
         self._spawn(self._load(wishes.loading))
         self._events.changed("State", "Session", "Mode")
         return self._dictation
@@ -196,8 +210,8 @@ class Engine:
         given = {setting: options[name] for name, setting in names.items() if options[name] != ""}
         profile = given.pop("profile", None)
         try:
-            chosen = self.settings.now.with_values({"profile": profile} if profile is not None else {})
-            return chosen.in_profile().with_values(given)
+            base = self.config if profile is None else self.settings.now.with_values({"profile": profile}).in_profile()
+            return base.with_values(given)
         except ConfigError as error:
             raise InvalidArgs(str(error).replace("_", "-")) from error
 
@@ -250,14 +264,14 @@ class Engine:
         await self._obey(self._hotkey.release(self._loop.time()), owner)
 
     async def _obey(self, command: Command | None, owner: str = "") -> None:
-        if command is Command.START:
-            await self.start({}, owner)
-        elif command is Command.STOP and self.listening:
-            self.stop()
         if self._hotkey_timer:
             self._hotkey_timer.cancel()
         deadline = self._hotkey.deadline
         self._hotkey_timer = None if deadline is None else self._loop.call_at(deadline, self._hotkey_tick)
+        if command is Command.START:
+            await self.start({}, owner)
+        elif command is Command.STOP and self.listening:
+            self.stop()
 
     def _hotkey_tick(self) -> None:
         self._spawn(self._obey(self._hotkey.tick(self._loop.time())))
@@ -274,13 +288,14 @@ class Engine:
             async with asyncio.timeout(seconds):
                 await asyncio.shield(dictation.ended)
         except TimeoutError as error:
-            dictation.cancel()
-            raise Timeout("there was no text in the time given") from error
+            late = Timeout("the text was not ready in the time given; the sound is kept, try: xdna-dictate recover")
+            dictation.fail(late)
+            raise late from error
         if dictation.session.reason is Reason.CANCELLED:
             raise Cancelled("the dictation was cancelled")
-        if not dictation.text:
-            raise dictation.error or NoSpeech("nobody spoke")
-        return dictation.text
+        if dictation.text and dictation.heard_everything:
+            return dictation.text
+        raise dictation.error or NoSpeech("nobody spoke")
 
     def caller_left(self, owner: str) -> None:
         """A program has left the bus."""
@@ -328,7 +343,7 @@ class Engine:
         self._idle_timer = self._loop.call_later(seconds, self._unload_if_idle) if seconds else None
 
     def _unload_if_idle(self) -> None:
-        if self.active or self.recognition.users:
+        if self._living or self.recognition.users or self.recognition.loading:
             self.rest()
         else:
             self._spawn(self.recognition.unload())
@@ -351,7 +366,9 @@ class Engine:
         self.rest()
 
     def keep_warm(self) -> None:
-        """Open or close the warm microphone as the settings say."""
+        """Open or close the warm microphone as the settings say, after the dictation that is on."""
+        if self.listening:
+            return
         config = self.config
         wanted = config.warm_microphone and not self._suspended
         if self._warm and (not wanted or (self._warm.name, self._warm.pre_roll) != (config.microphone, config.pre_roll)):
@@ -376,8 +393,8 @@ class Engine:
                 timer.cancel()
         if self._warm:
             self._warm.stop()
-        if self.active:
-            self.active.kept.keep(delivered=False)
+        for dictation in self._living:
+            dictation.kept.keep(delivered=False)
         await self.recognition.unload()
 
     # What the dictation says.
@@ -386,7 +403,8 @@ class Engine:
         """See Publisher."""
         self._events.partial(dictation, stable, unstable)
         if dictation.wishes.insert:
-            self.inserters.preview(unstable[-_PREVIEWED:], self.config.inserter)
+            fresh = (stable + unstable)[len(dictation.text) :]
+            self.inserters.preview(fresh[-_PREVIEWED:], self.config.inserter)
 
     def text(self, dictation: Dictation, text: str, delta: str, info: dict[str, Any]) -> None:
         """See Publisher."""
@@ -420,17 +438,30 @@ class Engine:
     def finished(self, dictation: Dictation) -> None:
         """See Publisher."""
         reason = dictation.session.reason
+        self._living.discard(dictation)
         self.last_text = dictation.text
-        self._events.finished(dictation.name, reason, dictation.text, dictation.wishes.owner)
+        if dictation.wishes.insert:
+            self.inserters.preview("", self.config.inserter)
+        again = dictation.kept is self._held or isinstance(dictation.kept, SavedSound)
+        self._events.finished(dictation.name, reason, dictation.text, dictation.wishes.owner, asked_for=again)
         self._events.changed("State", "Session", "Mode", "LastText")
-        undelivered = reason is Reason.ERROR and not (dictation.text and dictation.heard_everything)
-        if undelivered:
-            dictation.kept.keep(delivered=False)
-        elif self.config.keep_audio == "last" and reason is not Reason.CANCELLED:
-            dictation.kept.keep(delivered=True)
-        else:
-            dictation.kept.delete()
+        self._dispose(dictation, reason)
+        self.keep_warm()
         self.rest()
+
+    def _dispose(self, dictation: Dictation, reason: Reason) -> None:
+        """Keep or delete a dictation's sound."""
+        sound, policy = dictation.kept, self.config.keep_audio
+        if reason is Reason.ERROR and not (dictation.text and dictation.heard_everything) and policy != "never":
+            sound.keep(delivered=False)
+            self._held = sound if sound.in_memory else self._held
+            return
+        if policy == "last" and reason is not Reason.CANCELLED:
+            sound.keep(delivered=True)
+        else:
+            sound.delete()
+        if sound is self._held:
+            self._held = None
 
 
 _OPTIONS: Final = frozenset(

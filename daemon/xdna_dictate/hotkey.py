@@ -11,6 +11,8 @@ HOLD_SECONDS: Final = 0.4
 """A key that was down for longer was held, not tapped."""
 REPEAT_SECONDS: Final = 0.7
 """Two presses without a release closer than this are one key repeating (first repeats come after 0.25 to 0.66 s)."""
+STUCK_SECONDS: Final = 10.0
+"""A press so long after the last is a new one, even if the release between them was missed."""
 QUIET_SECONDS: Final = 0.3
 """A repeating key that is silent for so long was released."""
 
@@ -38,7 +40,7 @@ class Hotkey:
 
     def press(self, now: float, *, active: bool) -> Command | None:
         """The key went down, or repeats; `active` tells whether a dictation is on."""
-        if self._since is not None and (self._reports_releases or now - self._last <= REPEAT_SECONDS):
+        if self._since is not None and now - self._last <= (STUCK_SECONDS if self._reports_releases else REPEAT_SECONDS):
             self._last, self._repeats = now, True
             return None
         self._since = self._last = now

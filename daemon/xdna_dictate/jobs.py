@@ -1,21 +1,26 @@
 """Work that is not a dictation: transcribing files, downloading models. One download at a time, files one after the other."""
 
 import asyncio
+import contextlib
+import errno
 import logging
 import os
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from xdna_asr.errors import AsrError
-from xdna_asr.registry import find_model
+from xdna_asr.registry import Model, find_model
 from xdna_dictate.children import kill
+from xdna_dictate.config import check
 from xdna_dictate.engine import Engine, Events, Spawn
 from xdna_dictate.errors import (
     AccessDenied,
     Busy,
+    ConfigError,
     DictateError,
     Failed,
     FileNotFound,
@@ -29,6 +34,9 @@ log = logging.getLogger(__name__)
 FILE_SECONDS: Final = 6 * 3600.0
 _LOOK_SECONDS: Final = 1.0
 _PROGRESS_STEP: Final = 0.01
+PIPE_SECONDS: Final = 600.0
+PIPE_BYTES: Final = 512 << 20
+_SWITCHES: Final = frozenset({"words", "timestamps"})
 _FILE_OPTIONS: Final = frozenset({"language", "languages", "hotwords", "words", "timestamps"})
 DONE: Final = "done"
 ERROR: Final = "error"
@@ -70,8 +78,7 @@ class Jobs:
         """The transcript, as text of the format `form`, of the file at `path`, which messages call `shown`."""
         if form not in FORMATS:
             raise UnsupportedFormat(f"{form!r}: a transcript can be {', '.join(FORMATS)}")
-        if unknown := set(options) - _FILE_OPTIONS:
-            raise InvalidArgs(f"unknown option {min(unknown)!r}; known: {', '.join(sorted(_FILE_OPTIONS))}")
+        _check_options(options)
         config = self._engine.config
         merged = {"language": config.language, "languages": config.languages, "hotwords": config.hotwords, **options}
         reply = await self._engine.recognition.ask(
@@ -85,11 +92,16 @@ class Jobs:
         job = self._name()
 
         async def run() -> str:
-            try:
-                path = f"/proc/{os.getpid()}/fd/{descriptor}"
+            with contextlib.ExitStack() as stack:
+                stack.callback(os.close, descriptor)
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    file = stack.enter_context(tempfile.TemporaryFile())
+                    await _copy(os.dup(descriptor), file)
+                    source = file.fileno()
+                else:
+                    source = descriptor
+                path = f"/proc/{os.getpid()}/fd/{source}"
                 return await self.transcribe(path, "audio", form, options, self._teller(job, "transcribe"))
-            finally:
-                os.close(descriptor)
 
         self._spawn(self._tell(job, run, owner))
         return job
@@ -101,36 +113,11 @@ class Jobs:
             raise Busy("a model is being downloaded already")
         self._engine.downloading = True
         job = self._name()
-        scratch = self._engine.store.root / ".download" / model_id
 
         async def run() -> str:
-            process = await asyncio.create_subprocess_exec(
-                *_outside(),
-                sys.executable,
-                "-m",
-                "xdna_dictate.cli",
-                "models",
-                "download",
-                "--quiet",
-                model_id,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            ending = asyncio.ensure_future(process.communicate())
-            tell = self._teller(job, "download")
             try:
-                while not ending.done():
-                    await asyncio.wait((ending,), timeout=_LOOK_SECONDS)
-                    size = await asyncio.to_thread(_size, scratch)
-                    tell(min(size / (model.megabytes * 1e6), 0.99))
-                _, said = ending.result()
-                if process.returncode != 0:
-                    lines = said.decode("utf-8", "replace").strip().splitlines()
-                    raise Failed(lines[-1] if lines else "the download failed")
+                await self._fetch(model, self._teller(job, "download"))
             finally:
-                if process.returncode is None:
-                    kill(process)
                 self._engine.downloading = False
                 self._events.changed("ModelState")
             return model_id
@@ -138,6 +125,29 @@ class Jobs:
         self._events.changed("ModelState")
         self._spawn(self._tell(job, run, owner))
         return job
+
+    async def _fetch(self, model: Model, tell: Callable[[float], None]) -> None:
+        """Run the command line's own download beside this process."""
+        scratch = self._engine.store.root / ".download" / model.id
+        process = await asyncio.create_subprocess_exec(
+            *_outside(),
+            *(sys.executable, "-m", "xdna_dictate.cli", "models", "download", "--quiet", model.id),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        ending = asyncio.ensure_future(process.communicate())
+        try:
+            while not ending.done():
+                await asyncio.wait((ending,), timeout=_LOOK_SECONDS)
+                size = await asyncio.to_thread(_size, scratch)
+                tell(min(size / (model.megabytes * 1e6), 0.99))
+            _, said = ending.result()
+        finally:
+            kill(process)
+        if process.returncode != 0:
+            lines = said.decode("utf-8", "replace").strip().splitlines()
+            raise Failed(lines[-1] if lines else "the download failed")
 
     def _teller(self, job: str, phase: str) -> Callable[[float], None]:
         """Tells progress, in steps worth telling."""
@@ -156,13 +166,51 @@ class Jobs:
             text = await run()
         except (AsrError, DictateError) as error:
             self._events.failed(job, error, owner)
-            self._events.finished(job, ERROR, "", owner)
+            self._events.finished(job, ERROR, "", owner, asked_for=True)
+        except Exception:
+            self._events.failed(job, Failed("it went wrong; the service's log says more"), owner)
+            self._events.finished(job, ERROR, "", owner, asked_for=True)
+            raise
         else:
-            self._events.finished(job, DONE, text, owner)
+            self._events.finished(job, DONE, text, owner, asked_for=True)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidArgs for an option that is unknown or of the wrong type."""
+    if unknown := set(options) - _FILE_OPTIONS:
+        raise InvalidArgs(f"unknown option {min(unknown)!r}; known: {', '.join(sorted(_FILE_OPTIONS))}")
+    try:
+        for name, value in options.items():
+            if name in _SWITCHES and not isinstance(value, bool):
+                raise InvalidArgs(f"{name} = {value!r}: must be true or false")
+            if name not in _SWITCHES:
+                check(name, value)
+    except ConfigError as error:
+        raise InvalidArgs(str(error)) from error
+
+
+async def _copy(pipe: int, file: IO[bytes]) -> None:
+    """All that comes through `pipe`, which this closes, to `file`."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(pipe, "rb"))
+    try:
+        async with asyncio.timeout(PIPE_SECONDS):
+            while block := await reader.read(1 << 16):
+                if file.tell() + len(block) > PIPE_BYTES:
+                    raise UnsupportedFormat(f"more than {PIPE_BYTES >> 20} MB came through the pipe")
+                file.write(block)
+    except TimeoutError as error:
+        raise UnsupportedFormat(f"the pipe did not end within {PIPE_SECONDS:g} s") from error
+    finally:
+        transport.close()
+    file.flush()
 
 
 def _look(path: str) -> None:
     """Raise the OSError that reading `path` would."""
+    if stat.S_ISFIFO(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "is a pipe; hand it over with TranscribeFd")
     if stat.S_ISDIR(os.stat(path).st_mode):
         raise IsADirectoryError(21, os.strerror(21), path)
     with open(path, "rb"):

@@ -45,6 +45,7 @@ class KeptSound:
         self._descriptor = -1
         self._memory: list[bytes] = []
         self._written = 0
+        self._may_move = True
         folder = running_folder() or kept_folder()
         if not in_memory:
             self._open(folder / f"{name}.wav")
@@ -79,56 +80,82 @@ class KeptSound:
             while data:
                 done = os.write(self._descriptor, data)
                 self._written, data = self._written + done, data[done:]
-            if self._written > LONG_SECONDS * _BLOCK and self._path and self._path.parent != kept_folder():
+            if self._written > LONG_SECONDS * _BLOCK and self._may_move:
                 self._move()
         except OSError as error:
             self._use_memory(error)
         return data
 
     def _move(self) -> None:
-        """From memory to disk."""
-        if self._path is None:
+        """From memory to disk, if that is possible."""
+        self._may_move = False
+        if self._path is None or self._path.parent == kept_folder():
             return
         target = kept_folder() / self._path.name
-        with contextlib.suppress(OSError):
+        part = target.with_suffix(".part")
+        try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            moved = Path(shutil.copy(self._path, target))
-            moved.chmod(0o600)
-            os.close(self._descriptor)
-            self._descriptor = os.open(moved, os.O_RDWR | os.O_APPEND)
-            self._path.unlink()
-            self._path = moved
+            shutil.copy(self._path, part)
+            part.chmod(0o600)
+            moved = os.open(part, os.O_RDWR | os.O_APPEND)
+            part.rename(target)
+        except OSError as error:
+            log.warning("a long dictation stays in the runtime folder: %s can't be written (%s)", part, error.strerror)
+            part.unlink(missing_ok=True)
+            return
+        os.close(self._descriptor)
+        self._path.unlink(missing_ok=True)
+        self._descriptor, self._path = moved, target
+
+    def played(self) -> None:
+        """All of it was recognised again."""
 
     def trim(self, keep: int) -> None:
         """Forget all but the last `keep` samples, once that is worth it."""
-        if self._descriptor < 0 or self._written - 2 * keep < _TRIM_SECONDS * _BLOCK:
-            return
-        rest = os.pread(self._descriptor, 2 * keep, _HEADER.size + self._written - 2 * keep)
-        os.ftruncate(self._descriptor, _HEADER.size)
-        os.lseek(self._descriptor, _HEADER.size, os.SEEK_SET)
-        self._written = os.write(self._descriptor, rest)
+        if self._descriptor < 0:
+            held = b"".join(self._memory) if sum(map(len, self._memory)) > _TRIM_SECONDS * _BLOCK + 2 * keep else None
+            self._memory = self._memory if held is None else [held[len(held) - 2 * keep :]]
+        elif self._written - 2 * keep > _TRIM_SECONDS * _BLOCK:
+            with contextlib.suppress(OSError):
+                rest = os.pread(self._descriptor, 2 * keep, _HEADER.size + self._written - 2 * keep)
+                os.ftruncate(self._descriptor, _HEADER.size)
+                os.lseek(self._descriptor, _HEADER.size, os.SEEK_SET)
+                self._written = os.write(self._descriptor, rest)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether some of it is in this process only."""
+        return bool(self._memory)
 
     def keep(self, *, delivered: bool) -> None:
         """No more will come; leave it for `newest`."""
-        if self._descriptor < 0 or self._path is None:
+        self._close()
+        if delivered:
+            self._rename_delivered()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._descriptor, _header(self._written), 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _rename_delivered(self) -> None:
+        """Make it the last delivered one."""
+        if self._path is None:
             return
         with contextlib.suppress(OSError):
-            os.pwrite(self._descriptor, _header(self._written), 0)
-            os.close(self._descriptor)
-            if delivered:
-                for old in _files(_DELIVERED):
-                    old.unlink()
-                self._path.rename(self._path.with_name(f"{self.name}{_DELIVERED}"))
-        self._descriptor = -1
+            for old in _files(_DELIVERED):
+                old.unlink()
+            self._path.rename(self._path.with_name(f"{self.name}{_DELIVERED}"))
 
     def delete(self) -> None:
         """It was delivered, or is not wanted."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._close()
         if self._path:
-            self._path.unlink(missing_ok=True)
-            self._path = None
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+        self._path = None
         self._memory.clear()
 
     def blocks(self) -> Iterator[F32]:
@@ -140,17 +167,27 @@ class KeptSound:
 
 
 class SavedSound(KeptSound):
-    """Sound that was kept before and is recognised again: deleted when it is delivered, left as it is otherwise."""
+    """Sound that was kept before and is recognised again. It goes only when all of it was."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path.stem, in_memory=True)
+        super().__init__(path.name.removesuffix(".wav").removesuffix(".delivered"), in_memory=True)
         self._path = path
+        self.heard = False
+        """Whether all of it was played."""
 
     def append(self, samples: F32) -> None:
         """It is there already."""
 
+    def played(self) -> None:
+        self.heard = True
+
     def keep(self, *, delivered: bool) -> None:
-        """It stays where it is."""
+        if delivered and self.heard:
+            self._rename_delivered()
+
+    def delete(self) -> None:
+        if self.heard:
+            super().delete()
 
 
 def _samples(data: bytes) -> F32:
@@ -175,6 +212,6 @@ def undelivered() -> list[Path]:
     return [path for path in _files(".wav") if not path.name.endswith(_DELIVERED)]
 
 
-def newest() -> Path | None:
-    """The sound to try again: the newest that was not delivered, else the newest at all."""
-    return next(reversed(undelivered() or _files(_DELIVERED)), None)
+def delivered() -> list[Path]:
+    """Sound that is kept although its text was delivered."""
+    return _files(_DELIVERED)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import shutil
 import signal
 import sys
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from xdna_dictate.client import Client
 from xdna_dictate.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNAVAILABLE, BusError
-from xdna_dictate.service.bus import variant
+from xdna_dictate.service.bus import CallError, variant
 
 _METER: Final = 24
 _METER_FLOOR: Final = -60.0
@@ -20,7 +21,7 @@ async def listen(client: Client, arguments: argparse.Namespace) -> int:
     """Finished text on standard output until Ctrl-C; a level meter and unfinished text on a terminal's last line."""
     queue = await client.signals("Partial", "Text", "Finished", "Failed", "Level")
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, queue.put_nowait, (_INTERRUPT, []))
-    session = await client.call("StartWithOptions", "a{sv}", {"mode": variant(arguments.mode)})
+    session = await client.call("StartWithOptions", "a{sv}", {"mode": variant(arguments.mode), "bind-to-caller": variant(True)})
     shown = _Shown()
     if shown.on_terminal:
         await client.call("WatchLevel", "b", True)
@@ -28,7 +29,8 @@ async def listen(client: Client, arguments: argparse.Namespace) -> int:
     while shown.code is None:
         member, body = await queue.get()
         if member == _INTERRUPT:
-            await client.call("Cancel" if ending else "Stop")
+            with contextlib.suppress(CallError):
+                await client.call("Cancel" if ending else "Stop")
             ending = True
         elif member == "":
             shown.clear()

@@ -33,7 +33,7 @@ class Mode(StrEnum):
     ONCE = "once"
     """Silence after speech, or no speech at all."""
     CONTINUOUS = "continuous"
-    """Nothing."""
+    """Nothing, unless a length of silence is set."""
 
 
 class Reason(StrEnum):

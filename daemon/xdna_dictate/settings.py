@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from xdna_dictate.config import read_config
+from xdna_dictate.config import Config, read_config
 from xdna_dictate.errors import ConfigError, InvalidArgs
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,12 @@ class Settings:
         self._stamp = self._stat()
         self._read = read_config(path)
         self.now = self._read.with_values(self._flags)
+
+    @property
+    def effective(self) -> Config:
+        """What holds: the chosen profile laid over the settings, and over both what was chosen by hand."""
+        chosen = {name: value for name, value in self._chosen.items() if name != "profile"}
+        return self.now.in_profile().with_values(chosen)
 
     def choose(self, name: str, value: Any) -> None:
         """Change a setting until the service ends. Raises InvalidArgs."""

@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
 from scoring import Score
 
 from recordings import table
@@ -24,12 +25,17 @@ from xdna_dictate.paths import models_folder
 from xdna_dictate.recognition import open_recogniser
 
 
-def evaluate(transcriber: Transcriber, rows: list[dict[str, str]], folder: Path, *, verbose: bool = False) -> tuple[Score, float]:
-    """The score over `rows`, and processor seconds per second of sound."""
+def evaluate(
+    transcriber: Transcriber, rows: list[dict[str, str]], folder: Path, *, noise: float | None = None, verbose: bool = False
+) -> tuple[Score, float]:
+    """The score over `rows`, with white noise of `noise` dB relative to full scale; and processor seconds per second of sound."""
     score, processor, seconds = Score(), 0.0, 0.0
+    rng = np.random.default_rng(0)
     for row in rows:
         with open_audio(str(folder / row["file"])) as audio:
             blocks = list(audio.blocks)
+        if noise is not None:
+            blocks = [block + rng.normal(0, 10 ** (noise / 20), len(block)).astype(np.float32) for block in blocks]
         began = time.process_time()
         text = " ".join(segment.text for segment in transcriber.transcribe(blocks))
         processor += time.process_time() - began
@@ -49,6 +55,7 @@ def main() -> int:
     parser.add_argument("--context", default="sparse")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--language", default="en", help="only these rows, and those without speech")
+    parser.add_argument("--noise", type=float, metavar="DB", help="add white noise of this level relative to full scale")
     parser.add_argument("--verbose", action="store_true", help="show every clip with errors")
     wanted = parser.parse_args()
     rows = [row for row in table(wanted.manifest) if row["language"] in (wanted.language, "none")]
@@ -60,7 +67,9 @@ def main() -> int:
         precision=wanted.precision,
         threads=wanted.threads,
     )
-    score, effort = evaluate(recogniser.transcriber(options), rows, wanted.manifest.parent, verbose=wanted.verbose)
+    score, effort = evaluate(
+        recogniser.transcriber(options), rows, wanted.manifest.parent, noise=wanted.noise, verbose=wanted.verbose
+    )
     how = f"{recogniser.choice.backend} {wanted.precision} {wanted.context}"
     print(f"{wanted.model} {how}, {wanted.language}, {len(rows)} clips: {score}")
     print(f"processor time per second of sound: {effort:.4f} s")

@@ -38,11 +38,14 @@ def pieces(tokens: Sequence[int], vocabulary: Vocabulary) -> list[Piece]:
     return found
 
 
-def complete_pieces(found: Sequence[Piece], tokens: Sequence[int], vocabulary: Vocabulary) -> tuple[list[Piece], float | None]:
+def complete_pieces(
+    found: Sequence[Piece], tokens: Sequence[int], vocabulary: Vocabulary, lead: float = 0.0
+) -> tuple[list[Piece], float | None]:
     """For a text that may go on after the window: the pieces that are surely complete, and the time at which to go on.
 
     Whisper marks a sentence it could not finish by its start alone, or leaves it without an end. The time is None, and
-    every piece kept, if nothing before it is complete or it would not lead past the first second of text.
+    every piece kept, if nothing before it is complete or it would not lead past the first second of text; the first `lead`
+    seconds of the window are not part of the signal.
     """
     first = vocabulary.first_timestamp
     if not found:
@@ -53,4 +56,4 @@ def complete_pieces(found: Sequence[Piece], tokens: Sequence[int], vocabulary: V
         kept, time = list(found[:-1]), found[-1].start_time
     else:
         return list(found), None
-    return (kept, time) if time >= found[0].start_time + MIN_PROGRESS_SECONDS else (list(found), None)
+    return (kept, time) if time >= max(found[0].start_time, lead) + MIN_PROGRESS_SECONDS else (list(found), None)

@@ -32,6 +32,8 @@ DEFICIT_SECONDS: Final = 2.0
 """Sound that is missing against the clock."""
 _LEFT_OVER_SECONDS: Final = 0.002
 """After `stop`: what does not arrive within this was not heard before it."""
+_BACKLOG_SECONDS: Final = 0.001
+"""A block that is there at once has waited: this program was late, not the microphone."""
 _WAITS: Final = (0.05, 0.1, 0.2, 0.4)
 
 
@@ -147,7 +149,7 @@ class Capture:
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             while True:
-                reading = asyncio.ensure_future(source.read())
+                reading, asked = asyncio.ensure_future(source.read()), loop.time()
                 limit = _LEFT_OVER_SECONDS if stopping.done() else STALL_SECONDS if health else FIRST_SECONDS
                 await asyncio.wait((reading, stopping), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
                 if not reading.done():
@@ -162,7 +164,8 @@ class Capture:
                 health.count(block, len(block) / (2 * source.channels * source.rate))
                 self.flowing = True
                 self._pass_on(resampler.push(block), zeros=not health.sounded)
-                if complaint := await self._complaint(health, loop.time()):
+                caught_up = loop.time() - asked > _BACKLOG_SECONDS
+                if caught_up and (complaint := await self._complaint(health, loop.time())):
                     return complaint
         finally:
             stopping.cancel()

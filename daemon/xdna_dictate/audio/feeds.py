@@ -68,7 +68,8 @@ class WarmFeed:
         try:
             await self._stopped.wait()
         finally:
-            self._capture.listener = None
+            if self._capture.listener is self._listener:
+                self._capture.listener = None
 
     def stop(self) -> None:
         """See Feed."""
@@ -92,8 +93,8 @@ class Replay:
 
     only_zeros = False
 
-    def __init__(self, blocks: Iterator[F32], listener: _Hungry) -> None:
-        self._blocks, self._listener, self._stopped = blocks, listener, False
+    def __init__(self, blocks: Iterator[F32], listener: _Hungry, at_end: Callable[[], None]) -> None:
+        self._blocks, self._listener, self._at_end, self._stopped = blocks, listener, at_end, False
 
     async def run(self) -> None:
         """See Feed."""
@@ -103,8 +104,8 @@ class Replay:
                 return
             self._listener.samples(block)
             await asyncio.sleep(0)
-        if not self._stopped:
-            self._listener.stop()
+        self._at_end()
+        self._listener.stop()
 
     def stop(self) -> None:
         """See Feed."""

@@ -114,13 +114,17 @@ def _abort(stream: Any) -> None:
 def _close_late(opening: "asyncio.Future[tuple[Any, int, int]]") -> None:
     """Let go of a device that opened after nobody waited for it any more."""
     if not opening.cancelled() and opening.exception() is None:
-        _abort(opening.result()[0])
+        threading.Thread(target=_abort, args=(opening.result()[0],), daemon=True).start()
 
 
 def _open_portaudio(name: str, hand_over: Any) -> tuple[Any, int, int]:
     """A running stream, its rate and channels; runs in a thread."""
-    with _portaudio:
+    if not _portaudio.acquire(timeout=OPEN_SECONDS):
+        raise NoMicrophone("PortAudio does not answer; log in again, or restart the sound server")
+    try:
         return _opened(name, hand_over)
+    finally:
+        _portaudio.release()
 
 
 def _opened(name: str, hand_over: Any) -> tuple[Any, int, int]:

@@ -82,7 +82,7 @@ async def _transcribe(request: web.Request, jobs: Jobs) -> web.Response:
                 await _store(part, recording)
                 fields["file"] = part.filename or "audio"
             elif part.name:
-                fields[part.name] = (await part.read_chunk(_FIELD_BYTES)).decode("utf-8", "replace")
+                fields[part.name] = await _field(part)
         if "file" not in fields:
             raise UsageError("the field file is missing")
         wanted = fields.get("response_format", "json")
@@ -94,6 +94,13 @@ async def _transcribe(request: web.Request, jobs: Jobs) -> web.Response:
         return web.Response(text=text, content_type=_TYPES[wanted])
     document = json.loads(text)
     return web.json_response(document if wanted == "verbose_json" else {"text": document["text"]})
+
+
+async def _field(part: BodyPartReader) -> str:
+    text = b""
+    while len(text) < _FIELD_BYTES and (chunk := await part.read_chunk(_FIELD_BYTES)):
+        text += chunk
+    return text.decode("utf-8", "replace")
 
 
 async def _store(part: BodyPartReader, recording: Any) -> None:

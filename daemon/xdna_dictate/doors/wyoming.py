@@ -63,6 +63,8 @@ class _Handler(AsyncEventHandler):
             self._file.close()
 
     def _begin(self, start: AudioStart) -> None:
+        if self._file:
+            self._file.close()
         self._file = private_file()
         self._wave = wave.open(self._file, "wb")  # noqa: SIM115  closed by `_finish`
         self._wave.setframerate(start.rate)

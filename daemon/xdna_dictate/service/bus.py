@@ -271,6 +271,7 @@ class ServedObject:
         if message.destination not in (NAME, self._bus.unique_name) or not self._is_call(message):
             return False
         if message.path != PATH:
+            _close_all(message)
             return self._ancestor(message)
         self._spawn(self._answer(message))
         return True
@@ -305,8 +306,7 @@ class ServedObject:
             prefix = f"{DBUS}.Error." if name in STANDARD_ERRORS else ERROR_PREFIX
             reply = Message.new_error(message, prefix + name, _clean(text))
         finally:
-            for descriptor in message.unix_fds:
-                os.close(descriptor)
+            _close_all(message)
         if message.message_type is MessageType.METHOD_CALL and not message.flags & MessageFlag.NO_REPLY_EXPECTED:
             self._bus.send(reply)
 
@@ -363,6 +363,12 @@ class ServedObject:
     def _value(self, interface: str, name: str) -> Variant:
         value = getattr(self._objects[interface], snake_case(name))
         return Variant(self.interfaces[interface].properties[name].signature, _clean(value))
+
+
+def _close_all(message: Message) -> None:
+    """Close the descriptors that came with a message."""
+    for descriptor in message.unix_fds:
+        os.close(descriptor)
 
 
 class _Refused(Exception):

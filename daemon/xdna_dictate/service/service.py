@@ -197,9 +197,11 @@ class Service:
     def text(self, dictation: Dictation, text: str, info: dict[str, Any]) -> None:
         self._tell(dictation.wishes.owner, "Text", dictation.name, dictation.segments, text, info)
 
-    def finished(self, name: str, reason: str, text: str, owner: str = "") -> None:
+    def finished(self, name: str, reason: str, text: str, owner: str = "", *, asked_for: bool = False) -> None:
         if self.engine.config.publish == "off":
-            self._served.signal(NAME, "Finished", name, reason, "")
+            self._served.signal(
+                NAME, "Finished", name, reason, text if asked_for else "", destination=owner if asked_for else None
+            )
         else:
             self._tell(owner, "Finished", name, reason, text)
 

@@ -105,6 +105,7 @@ class Worker:
     def __init__(self, inbox: _Inbox, out: BinaryIO) -> None:
         self._inbox, self._out = inbox, out
         self._recogniser: Recogniser | None = None
+        self._loading: dict[str, Any] = {}
 
     def serve(self) -> None:
         """Work until the process ends."""
@@ -115,6 +116,7 @@ class Worker:
         number = message.fields["id"]
         try:
             if number not in self._inbox.cancelled:
+                self._open(message.fields["loading"])
                 getattr(self, f"_{message.kind}")(number, message)
         except _Superseded:
             self._reply("failed", number, error="Superseded", message="")
@@ -132,13 +134,19 @@ class Worker:
             raise RuntimeError("no model was loaded")
         return self._recogniser
 
-    def _load(self, number: int, message: Message) -> None:
-        wanted = message.fields
-        choice = choose(wanted["backend"])
-        self._recogniser = open_recogniser(
-            ModelStore(models_folder()), wanted["model"], choice, precision=wanted["precision"], threads=wanted["threads"]
-        )
-        self._reply("loaded", number, model=wanted["model"], backend=choice.backend, detail=choice.detail)
+    def _open(self, wanted: dict[str, Any]) -> None:
+        """Load what a request wants, if another model is loaded."""
+        if self._recogniser is None or wanted != self._loading:
+            choice = choose(wanted["backend"])
+            self._recogniser = None
+            self._recogniser = open_recogniser(
+                ModelStore(models_folder()), wanted["model"], choice, precision=wanted["precision"], threads=wanted["threads"]
+            )
+            self._loading = wanted
+
+    def _load(self, number: int, _message: Message) -> None:
+        choice = self._loaded.choice
+        self._reply("loaded", number, model=self._loaded.model, backend=choice.backend, detail=choice.detail)
 
     def _options(self, message: Message, **more: Any) -> Options:
         wanted = message.fields["options"]

@@ -166,7 +166,7 @@ class Recognition:
             self.loading, self.loaded = True, None
             self._on_change()
             try:
-                reply = await self._worker.ask("load", LOAD_SECONDS, **wanted.__dict__)
+                reply = await self._worker.ask("load", LOAD_SECONDS, loading=wanted.__dict__)
                 self.loaded, self._has = Loaded(**{key: reply.fields[key] for key in ("model", "backend", "detail")}), wanted
                 log.info("%s on %s (%s)", self.loaded.model, self.loaded.backend, self.loaded.detail)
             except AsrError:
@@ -193,10 +193,10 @@ class Recognition:
         self.users += 1
         try:
             try:
-                return await (await self.load(wanted)).ask(kind, limit, samples, progress, **fields)
+                return await (await self.load(wanted)).ask(kind, limit, samples, progress, loading=wanted.__dict__, **fields)
             except WorkerLost as loss:
                 log.warning("recognition was lost (%s), trying again", loss)
-                return await (await self.load(wanted)).ask(kind, limit, samples, progress, **fields)
+                return await (await self.load(wanted)).ask(kind, limit, samples, progress, loading=wanted.__dict__, **fields)
         except WorkerLost as loss:
             raise Failed(
                 "recognition failed twice on this piece of speech; its sound is kept, try: xdna-dictate recover"
