@@ -540,3 +540,73 @@ def test_a_path_that_is_not_utf_8_leaves_the_service_on_the_bus(ready: Desktop) 
     assert daemon.process.poll() is None
     assert ready.get("State") == "idle"
     assert WORDS in ready.cli("--file", os.fsdecode(odd)).stdout.lower()
+
+
+def _keep_a_recording(desktop: Desktop, copies: int = 1) -> Path:
+    """Leave a dictation that was not delivered, as a crash would."""
+    folder = desktop.folder / "state/xdna-dictate/kept"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "20260101T000000-1.wav"
+    desktop.run("sox", str(SPEECH / "en-jfk.flac"), "-b", "16", str(path), "repeat", str(copies - 1))
+    return path
+
+
+def test_a_second_try_that_is_cancelled_or_stopped_loses_nothing(ready: Desktop) -> None:
+    ready.start_daemon()
+    monitor = ready.monitor()
+    path = _keep_a_recording(ready, 30)
+    for count, member in enumerate(("Cancel", "Stop"), start=1):
+        ready.call("RetryLast", "{}")
+        monitor.wait("Text", count)
+        assert "Error.Busy" in ready.call("RetryLast", "{}", check=False)
+        ready.call(member)
+        monitor.wait("Finished", count)
+        assert path.exists()
+    ready.call("RetryLast", "{'undelivered': <true>}")
+    assert monitor.wait("Finished", 3)[-1].lower().count("fellow american") == 30
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("flags", [("--keep-audio", "last"), ("--publish", "off"), ("--publish", "owner")], ids=" ".join)
+def test_recover_prints_each_text_once_whatever_the_policy(ready: Desktop, flags: tuple[str, str]) -> None:
+    ready.start_daemon(*flags)
+    _keep_a_recording(ready)
+    assert ready.cli("recover").stdout.lower().count("fellow american") == 1
+    assert "nothing is kept" in ready.cli("recover").stderr
+
+
+def test_a_caller_that_can_not_wait_loses_no_sound(ready: Desktop) -> None:
+    daemon = ready.start_daemon("--no-partials")
+    ready.call("LoadModel")
+    wait_for(lambda: ready.get("ModelState") == "ready")
+    command = ("gdbus", "call", "--session", "--dest", NAME, "--object-path", PATH, "--method", f"{NAME}.Dictate", "5000")
+    calling = ready.spawn(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    wait_for(lambda: ready.get("State") == "listening")
+    os.kill(daemon.worker(), signal.SIGSTOP)
+    ready.play(CLIP)
+    assert calling.stderr is not None
+    answer = calling.stderr.read().decode()
+    calling.stderr.close()
+    assert "io.github.xdna_dictate.Error.Timeout" in answer
+    os.kill(daemon.worker(), signal.SIGCONT)
+    assert WORDS in ready.cli("recover").stdout.lower()
+
+
+def test_an_open_pipe_is_a_job_and_a_named_one_is_refused(ready: Desktop) -> None:
+    ready.start_daemon()
+    fifo = ready.folder / "fifo"
+    os.mkfifo(fifo)
+    assert "Error.UnsupportedFormat" in ready.call("TranscribeFile", str(fifo), "text", check=False)
+
+    async def scenario(bus: Bus) -> None:
+        queue = await _signals(bus, "Finished")
+        source, target = os.pipe()
+        [job] = await bus.call(NAME, PATH, NAME, "TranscribeFd", "hsa{sv}", 0, "text", {}, descriptors=(source,))
+        os.close(source)
+        with os.fdopen(target, "wb") as pipe:
+            await asyncio.to_thread(pipe.write, CLIP.read_bytes())
+        _, body = await queue.get()
+        assert body[:2] == [job, "done"]
+        assert WORDS in body[2].lower()
+
+    asyncio.run(_with_bus(ready, scenario))

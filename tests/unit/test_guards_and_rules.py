@@ -108,3 +108,10 @@ def test_token_times_follow_the_attention() -> None:
     for token, position in enumerate((2, 12, 24, 33)):
         alignment[:, token, position : position + 7] = 1.0
     assert token_times(alignment, 40) * 50 == pytest.approx([0, 12, 24, 33], abs=6)
+
+
+def test_a_window_always_leads_on_even_if_the_first_time_lies_in_the_lead() -> None:
+    tokens = [FIRST, 1, 2, FIRST + 50, FIRST + 50, 4]
+    found = pieces(tokens, VOCABULARY)
+    assert complete_pieces(found, tokens, VOCABULARY)[1] is not None
+    assert complete_pieces(found, tokens, VOCABULARY, lead=1.0) == (found, None)
