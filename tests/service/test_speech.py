@@ -33,7 +33,7 @@ def test_first_and_last_words_are_there_and_nothing_between_is_lost(live: Deskto
     text = finished.rsplit("', ", 1)[-1].strip("')\"")
     reference = ROWS[name]["reference"]
     errors, words = word_errors(reference, text, "en")
-    assert errors <= max(1, words // 10), text
+    assert errors <= max(2, words // 10), text
     for place in (0, -1):
         assert reference.lower().split()[place].strip(".,!?") in text.lower().replace(",", " ").replace(".", " ").split()
     assert live.get("State") == "idle"

@@ -100,6 +100,7 @@ class Capture:
         self._ring: deque[F32] = deque()
         self._ring_size = round(pre_roll * SAMPLE_RATE)
         self._stopping = asyncio.Event()
+        self._waiting: asyncio.Timeout | None = None
         self._tried_silence = False
         self.flowing = False
         self.only_zeros = True
@@ -115,6 +116,8 @@ class Capture:
     def stop(self) -> None:
         """Let go of the microphone once what it has delivered is passed on."""
         self._stopping.set()
+        if self._waiting:
+            self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Capture until `stop`, or until the microphone is lost for good, which the listener is told."""
@@ -146,18 +149,19 @@ class Capture:
         """Pass on what `source` delivers until it fails, or until `stop`; returns why it failed."""
         loop, resampler = asyncio.get_running_loop(), Resampler(source.rate, source.channels)
         health: _Health | None = None
-        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             while True:
-                reading, asked = asyncio.ensure_future(source.read()), loop.time()
-                limit = _LEFT_OVER_SECONDS if stopping.done() else STALL_SECONDS if health else FIRST_SECONDS
-                await asyncio.wait((reading, stopping), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    await asyncio.wait((reading,), timeout=_LEFT_OVER_SECONDS)
-                if not reading.done():
-                    reading.cancel()
+                asked = loop.time()
+                limit = _LEFT_OVER_SECONDS if self._stopping.is_set() else STALL_SECONDS if health else FIRST_SECONDS
+                try:
+                    async with asyncio.timeout(limit) as self._waiting:
+                        block = await source.read()
+                except TimeoutError:
+                    if self._stopping.is_set() and limit != _LEFT_OVER_SECONDS:
+                        continue
                     return f"no sound for {limit:g} s"
-                block = reading.result()
+                finally:
+                    self._waiting = None
                 if not block:
                     return "the device has gone"
                 health = health or _Health(loop.time())
@@ -168,7 +172,6 @@ class Capture:
                 if caught_up and (complaint := await self._complaint(health, loop.time())):
                     return complaint
         finally:
-            stopping.cancel()
             self.flowing = False
             self._pass_on(resampler.finish(), zeros=True)
             await source.close()

@@ -14,12 +14,15 @@ from xdna_dictate.errors import MicrophoneBusy, NoMicrophone
 
 log = logging.getLogger(__name__)
 
-BLOCK_SECONDS: Final = 0.02
+BLOCK_SECONDS: Final = 0.032
+"""One step of the voice activity detector."""
+LATENCY_SECONDS: Final = 0.1
+"""PortAudio's shortest wakes its thread so often that listening takes twice the processor time; this starts 30 ms later."""
 OPEN_SECONDS: Final = 8.0
 CLOSE_SECONDS: Final = 2.0
 _SERVERS: Final = ("default", "pulse", "pipewire")
 _SERVER_RATE: Final = 48_000
-_QUEUE_BLOCKS: Final = 1500
+_QUEUE_BLOCKS: Final = 1000
 """30 s; a loop that is busy for longer is broken."""
 
 
@@ -138,7 +141,7 @@ def _opened(name: str, hand_over: Any) -> tuple[Any, int, int]:
             sounddevice._terminate()
             sounddevice._initialize()
         device = sounddevice.query_devices(name or None, "input")
-        channels = min(int(device["max_input_channels"]), 2)
+        channels = 1 if device["name"] in _SERVERS else min(int(device["max_input_channels"]), 2)
         rate = _rate(sounddevice, device, channels)
 
         def callback(data: Any, _frames: int, _time: Any, _status: Any) -> None:
@@ -150,7 +153,7 @@ def _opened(name: str, hand_over: Any) -> tuple[Any, int, int]:
             device=device["index"],
             channels=channels,
             dtype="int16",
-            latency="low",
+            latency=LATENCY_SECONDS,
             callback=callback,
             finished_callback=lambda: hand_over(b""),
         )
