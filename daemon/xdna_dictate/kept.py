@@ -159,7 +159,7 @@ class KeptSound:
         self._memory.clear()
 
     def blocks(self) -> Iterator[F32]:
-        """All of it, a second at a time."""
+        """All of it, in pieces of at most half a second."""
         if self._path:
             yield from read_blocks(self._path)
         for data in self._memory:
@@ -195,10 +195,10 @@ def _samples(data: bytes) -> F32:
 
 
 def read_blocks(path: Path) -> Iterator[F32]:
-    """The sound in a file of this module, however it ended."""
+    """The sound in a file of this module, however it ended, half a second at a time."""
     with path.open("rb") as file:
         file.seek(_HEADER.size)
-        while data := file.read(_BLOCK):
+        while data := file.read(_BLOCK // 2):
             yield _samples(data[: len(data) // 2 * 2])
 
 

@@ -56,7 +56,7 @@ def test_listening_to_silence_costs_little(fresh: Desktop, seconds: int) -> None
 @pytest.mark.timeout(1500)
 def test_hours_of_sound_lose_nothing_and_pile_nothing_up(fresh: Desktop) -> None:
     clip = np.concatenate([speech("en-jfk.flac"), np.random.default_rng(0).normal(0, 0.0005, 40_000).astype(np.float32)])
-    count = HOURS * 3600 * 16_000 // len(clip)
+    count = int(HOURS * 3600) * 16_000 // len(clip)
     folder = fresh.folder / "state/xdna-dictate/kept"
     folder.mkdir(parents=True)
     _write(folder / "20260101T000000-1.wav", np.tile(clip, count))
