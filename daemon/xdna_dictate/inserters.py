@@ -58,7 +58,7 @@ class Inserters:
         async with self._lock:
             inserter = self.choose(wanted)
             if inserter is None:
-                raise InsertFailed("no program that can insert text has registered; the text is in the property LastText")
+                raise InsertFailed("no program that can insert text has registered; see xdna-dictate doctor")
             self._count += 1
             number = self._count
             answer = self._answers[number] = asyncio.get_running_loop().create_future()
