@@ -1,6 +1,6 @@
 #!/bin/sh
 # system-packages.sh python PYTHON   makes sure that PYTHON is new enough and can make virtual environments
-# system-packages.sh tests           makes sure that the tests find a message bus and a sound server
+# system-packages.sh tests           makes sure that the tests find a message bus, a sound server and C++ compilers
 # Installs what is missing when run as root on a system it knows, otherwise says what to type.
 set -eu
 what=$1
@@ -10,7 +10,7 @@ usable() {
     case $what in
     python) "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' ;;
     tests)
-        for program in dbus-daemon dbus-send gdbus busctl systemd-analyze pulseaudio pactl paplay parec sox; do
+        for program in dbus-daemon dbus-send gdbus busctl systemd-analyze pulseaudio pactl paplay parec sox g++ clang++; do
             command -v $program || return 1
         done
         ldconfig -p | grep -q libportaudio
@@ -26,10 +26,10 @@ python)
     needs="Python 3.11 or newer with its venv module"
     ;;
 tests)
-    debian="dbus dbus-bin libglib2.0-bin systemd pulseaudio pulseaudio-utils libportaudio2 libasound2-plugins sox"
-    fedora="dbus-daemon dbus-tools glib2 systemd pulseaudio pulseaudio-utils portaudio alsa-plugins-pulseaudio sox"
-    arch="dbus glib2 systemd pulseaudio portaudio alsa-plugins sox"
-    needs="a message bus and a sound server for its tests (both private, nothing of yours is touched)"
+    debian="dbus dbus-bin libglib2.0-bin systemd pulseaudio pulseaudio-utils libportaudio2 libasound2-plugins sox g++ clang"
+    fedora="dbus-daemon dbus-tools glib2 systemd pulseaudio pulseaudio-utils portaudio alsa-plugins-pulseaudio sox gcc-c++ clang"
+    arch="dbus glib2 systemd pulseaudio portaudio alsa-plugins sox gcc clang"
+    needs="a message bus, a sound server (both private, nothing of yours is touched) and C++ compilers for its tests"
     ;;
 esac
 

@@ -23,7 +23,7 @@ def scores() -> dict[str, Score]:
     return {}
 
 
-@pytest.mark.parametrize("context", ["sparse", "full"])
+@pytest.mark.parametrize("context", ["sparse", pytest.param("full", marks=pytest.mark.long)])
 def test_english(context: str, transcriber: Open, scores: dict[str, Score]) -> None:
     score, _ = evaluate(transcriber(language="en", context=context), rows("en"), FOLDER, verbose=True)
     scores[context] = score
@@ -53,6 +53,7 @@ def test_clips_across_windows_lose_no_words(clip: str, limit: int, transcriber: 
     assert abs(len(normalised(text, "en").split()) - words) <= 0.06 * words
 
 
+@pytest.mark.long
 def test_no_clip_repeats_itself(transcriber: Open) -> None:
     engine = transcriber(language="en")
     for row in rows("en"):

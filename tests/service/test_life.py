@@ -117,8 +117,7 @@ def test_sigterm_ends_it_within_five_seconds(ready: Desktop, state: str) -> None
         ready.spawn(*_transcribe(ready.folder / "long.wav"), stdout=subprocess.DEVNULL)
         wait_for(lambda: ready.get("ModelState") == "ready")
     if state == "suspended":
-        _announce_sleep(ready, about_to=True)
-        wait_for(lambda: ready.get("State") == "suspended")
+        _suspend(ready)
     began = time.monotonic()
     assert daemon.end() == 0
     assert time.monotonic() - began < 5.0
@@ -144,6 +143,16 @@ def _announce_sleep(desktop: Desktop, *, about_to: bool) -> None:
     asyncio.run(announce())
 
 
+def _suspend(desktop: Desktop) -> None:
+    """Announce sleep until the daemon, which listens to logind a moment after it took its name, has heard it."""
+
+    def heard() -> bool:
+        _announce_sleep(desktop, about_to=True)
+        return desktop.get("State") == "suspended"
+
+    wait_for(heard)
+
+
 def _alive(daemon: Daemon) -> bool:
     """Whether anything of the daemon's desktop still runs our program."""
     wanted = f"XDG_RUNTIME_DIR={daemon.desktop.env['XDG_RUNTIME_DIR']}".encode()
@@ -158,10 +167,7 @@ def _alive(daemon: Daemon) -> bool:
 
 def test_sleep_and_waking(ready: Desktop) -> None:
     ready.start_daemon()
-    for _ in range(50):
-        _announce_sleep(ready, about_to=True)
-        if ready.get("State") == "suspended":
-            break
+    _suspend(ready)
     assert "Error.Suspended" in ready.call("Toggle", check=False)
     _announce_sleep(ready, about_to=False)
     wait_for(lambda: ready.get("State") == "idle")
@@ -551,6 +557,7 @@ def _keep_a_recording(desktop: Desktop, copies: int = 1) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_second_try_that_is_cancelled_or_stopped_loses_nothing(ready: Desktop) -> None:
     ready.start_daemon()
     monitor = ready.monitor()

@@ -1,5 +1,7 @@
 """Recordings spoken into a real sound server's microphone."""
 
+import re
+
 import pytest
 from scoring import word_errors
 
@@ -8,7 +10,7 @@ from recordings import SPEECH, table
 
 ROWS = {row["file"]: row for row in table(SPEECH / "manifest.tsv")}
 SILENT = [name for name, row in ROWS.items() if row["score"] == "empty"]
-SPOKEN = ["en-jfk.flac", "en-gap-8s.flac", "en-ls-61-70968.flac", "en-g-brooklyn.flac"]
+SPOKEN = ["en-jfk.flac", pytest.param("en-gap-8s.flac", marks=pytest.mark.long), "en-ls-61-70968.flac", "en-g-brooklyn.flac"]
 
 
 @pytest.mark.parametrize("name", SILENT)
@@ -34,8 +36,9 @@ def test_first_and_last_words_are_there_and_nothing_between_is_lost(live: Deskto
     reference = ROWS[name]["reference"]
     errors, words = word_errors(reference, text, "en")
     assert errors <= max(2, words // 10), text
+    heard = re.findall(r"[\w']+", text.lower())
     for place in (0, -1):
-        assert reference.lower().split()[place].strip(".,!?") in text.lower().replace(",", " ").replace(".", " ").split()
+        assert reference.lower().split()[place].strip(".,!?") in heard
     assert live.get("State") == "idle"
 
 
