@@ -1,0 +1,1 @@
+"""A functional simulator of the array, and a twin of pyxrt on top of it."""

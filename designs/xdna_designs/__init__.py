@@ -1,0 +1,1 @@
+"""Dataflow designs for the array, and everything between them and register words."""

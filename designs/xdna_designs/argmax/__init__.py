@@ -1,0 +1,1 @@
+"""Argmax that keeps the winning row."""

@@ -1,0 +1,1 @@
+"""LayerNorm of rows."""
