@@ -2,13 +2,15 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+Problems = Iterator[str]
+"""What a check found, one sentence each."""
 ITEM_BYTES: Final = {"bf16": 2, "f32": 4, "i16": 2, "i32": 4, "u32": 4}
 WORD: Final = 4
 

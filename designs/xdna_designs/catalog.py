@@ -1,0 +1,51 @@
+"""The designs by name, for everything that is told a name: the compiler's driver, the simulator's overlay files, tests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from xdna_designs.argmax.design import Argmax
+from xdna_designs.dataflow import Program
+from xdna_designs.device import Device
+from xdna_designs.gemm.design import Epilogue, Gemm
+from xdna_designs.gemv.design import Gemv
+from xdna_designs.layer_norm.design import LayerNorm
+from xdna_designs.softmax.design import Softmax
+from xdna_designs.taps import DesignError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How to make a design's overlay, and programs on it that try all of it."""
+
+    make: Callable[..., Any]
+    examples: Callable[[Any], list[Program]]
+
+
+def _gemm(design: Gemm) -> list[Program]:
+    width = 2 * design.columns
+    return [design.program(2 * design.rows, 2 * design.k, width, epilogue) for epilogue in Epilogue]
+
+
+CATALOG: Final[dict[str, Entry]] = {
+    "gemm": Entry(Gemm, _gemm),
+    "gemv": Entry(Gemv, lambda design: [design.program(128 * design.device.columns, 512)]),
+    "softmax": Entry(Softmax, lambda design: [design.program(2 * design.device.columns, 300)]),
+    "layer_norm": Entry(LayerNorm, lambda design: [design.program(2 * design.device.columns)]),
+    "argmax": Entry(Argmax, lambda design: [design.program(32 * design.device.columns)]),
+}
+
+
+def make(name: str, device: Device, **parameters: int) -> Any:
+    """A design's overlay. Raises DesignError for an unknown name or parameter."""
+    if name not in CATALOG:
+        raise DesignError(f"there is no design {name}; there are {', '.join(CATALOG)}")
+    try:
+        return CATALOG[name].make(device, **parameters)
+    except TypeError as error:
+        raise DesignError(f"{name}: {error}") from None
+
+
+def examples(name: str, device: Device, **parameters: int) -> list[Program]:
+    """Programs that use all of a design; the first stands for the overlay."""
+    return CATALOG[name].examples(make(name, device, **parameters))
