@@ -172,15 +172,14 @@ class Array:
 
     def _check_quiescence(self) -> None:
         for channel in self.channels.values():
-            if channel.bd is not None and (channel.left != channel.bd.length or channel.kind == "shim"):
+            partly = channel.bd is not None and (channel.left != channel.bd.length or channel.port.direction == "MM2S")
+            if channel.bd is not None and partly:
                 raise NotQuiescent(
                     f"{channel.port}: {channel.left} of {channel.bd.length} words of BD {channel.bd_id} have not moved"
                 )
             if channel.kind == "shim" and (channel.task or channel.queue.tasks):
                 raise NotQuiescent(f"{channel.port}: tasks are left in its queue; the last drain must be waited for")
         for end, pools in self.configuration.pools.items():
-            if end.role == "producer":
-                continue
             for pool in pools:
                 count = self.locks[pool.tile][pool.full].value
                 if count:

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from xdna_designs import kernels as objects
 from xdna_designs.dataflow import Kernel
-from xdna_designs.kernels import parse_object, sources
 from xdna_designs.taps import TensorType
 
 POISON: Final = 0x7FBA7FBA
@@ -63,14 +63,14 @@ def compiler() -> str:
 
 def build(file_name: str, arch: int, *, cxx: str | None = None, folder: Path | None = None) -> Path:
     """The shared library of one kernel object, compiled unless it is there. Raises KernelError with the compiler's words."""
-    wanted = parse_object(file_name)
+    wanted = objects.parse_object(file_name)
     cxx = cxx or compiler()
     command = [
         cxx,
         *FLAGS,
         f"-D__AIEARCH__={arch}",
         *(f"-D{name}={value}" for name, value in wanted.defines),
-        f"-I{sources() / 'include'}",
+        f"-I{objects.sources() / 'include'}",
     ]
     digest = hashlib.sha256("\0".join([*command, str(_stamp(wanted.path)), _version(cxx)]).encode()).hexdigest()[:16]
     target = (folder or cache_folder()) / f"{file_name.removesuffix('.o')}.{arch}.{digest}.so"

@@ -24,6 +24,7 @@ from xdna_designs.program import (
     Step,
     WaitBarrier,
     range_,
+    steps_of,
 )
 from xdna_designs.taps import DesignError, TensorAccessPattern, TensorType, linear, tensor
 
@@ -347,6 +348,9 @@ class Worker:
             core_fn(*self.fn_args)
         finally:
             Recorder.leave()
+        for step in steps_of(self.body):
+            if isinstance(step, Call) and step.kernel not in self.fn_args:
+                raise DesignError(f"{self.name} calls {step.kernel.name}, which is not among its fn_args")
 
     @property
     def buffers(self) -> list[Buffer]:

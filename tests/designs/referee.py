@@ -117,7 +117,7 @@ def gemv_288() -> Program:
     zero = Kernel("zero_i32", "mv_32x32.o", [total])
     product = Kernel("matvec_i16_i32", "mv_32x32.o", [block, part, total])
 
-    def core(rows: Endpoint, column: Endpoint, out: Endpoint) -> None:
+    def core(rows: Endpoint, column: Endpoint, out: Endpoint, zero: Kernel, product: Kernel) -> None:
         sums = out.acquire(1)
         zero(sums)
         for _ in range_(9):
@@ -126,7 +126,7 @@ def gemv_288() -> Program:
             column.release(1)
         out.release(1)
 
-    ends = [inner.cons(from_stream=[(32, 2), (16, 64), (2, 1)]), b.cons(), c.prod()]
+    ends = [inner.cons(from_stream=[(32, 2), (16, 64), (2, 1)]), b.cons(), c.prod(), zero, product]
     return made.program([Worker(core, ends, tile=Tile(0, 2), stack_size=1024)])
 
 
