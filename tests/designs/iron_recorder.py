@@ -63,7 +63,7 @@ class Recorder:
             full = ".".join(parts[:depth])
             if full not in self.modules:
                 self.modules[full] = ModuleType(full)
-                self.modules[full].__path__ = []  # type: ignore[attr-defined]
+                self.modules[full].__path__ = []
                 if depth > 1:
                     setattr(self.modules[".".join(parts[: depth - 1])], parts[depth - 1], self.modules[full])
         return self.modules[name]
