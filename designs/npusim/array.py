@@ -40,7 +40,8 @@ class Run:
     cycles: float
     words: int
     trace: Trace
-    ddr_bytes: dict[DmaPort, int]
+    host_bytes: dict[int, int]
+    """Bytes moved, by the address of the host buffer."""
 
 
 class Array:
@@ -154,7 +155,7 @@ class Array:
 
         Raises Deadlock, NotQuiescent, KernelError or SimulationError.
         """
-        before = dict(self.trace.ddr_words)
+        before = dict(self.trace.host_words)
         start = max((agent.time for agent in self.agents), default=0.0)
         controller = Controller(self, list(decode(words)), arguments, start)
         self.scheduler.ready(controller)
@@ -162,7 +163,7 @@ class Array:
         if not controller.done:
             raise Deadlock(report(self, controller))
         self._check_quiescence()
-        moved = {port: 4 * (count - before.get(port, 0)) for port, count in self.trace.ddr_words.items()}
+        moved = {address: 4 * (count - before.get(address, 0)) for address, count in self.trace.host_words.items()}
         return Run(controller.time - start, len(words), self.trace, moved)
 
     @property

@@ -65,6 +65,7 @@ class Channel:
         self.left = 0
         self.ready = 0.0
         self.moved = 0
+        self.host_buffer = 0
         self._buffer: NDArray[np.uint32] | None = None
         self._base = 0
         self._walk: NDArray[np.int64] | None = None
@@ -96,7 +97,7 @@ class Channel:
         base = bd.base + 4 * bd.iteration[1] * (self.runs % bd.iteration[0]) * (bd.iteration[0] > 1)
         if isinstance(self.memory, DeviceMemory):
             span = bd.length if self._walk is None else int(self._walk[-1]) + 1
-            self._buffer, self._base = self.memory.find(base, span, str(self.port))
+            self._buffer, self._base, self.host_buffer = self.memory.find(base, span, str(self.port))
         else:
             self._buffer, self._base = self.memory, base // 4
 

@@ -25,7 +25,7 @@ class Machine:
     seed: int | None = None
     memory: DeviceMemory = field(default_factory=DeviceMemory)
     contexts: int = 0
-    resident: object = None
+    resident: int | None = None
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
@@ -35,9 +35,9 @@ class Machine:
         self.counts[what] += 1
         self.seconds += seconds
 
-    def make_resident(self, context: object) -> None:
+    def make_resident(self, context: int) -> None:
         """Account for the switch to another context."""
-        if self.resident is not context:
+        if self.resident != context:
             if self.resident is not None:
                 self.charge("context switches", cost.value("context_switch"))
             self.charge("configurations", 0.0)

@@ -35,13 +35,13 @@ class DeviceMemory:
         self._starts.remove(address)
         del self._buffers[address]
 
-    def find(self, address: int, words: int, who: str) -> tuple[NDArray[np.uint32], int]:
-        """The buffer that holds an address, and the word in it. Raises SimulationError outside all buffers."""
+    def find(self, address: int, words: int, who: str) -> tuple[NDArray[np.uint32], int, int]:
+        """The buffer that holds an address, the word in it, and where it starts. Raises SimulationError outside all buffers."""
         index = bisect.bisect_right(self._starts, address) - 1
         if index >= 0:
             start = self._starts[index]
             buffer = self._buffers[start]
             first = (address - start) // 4
             if first + words <= len(buffer):
-                return buffer, first
+                return buffer, first, start
         raise SimulationError(f"{who}: {words} words at device address {address:#x} lie outside every buffer of this run")

@@ -189,7 +189,7 @@ class hw_context:  # noqa: N801
 
     def _dispatch(self, words: Words, addresses: list[int]) -> Any:
         """Run a stream; returns the state the command ends in."""
-        if machine.resident is not id(self):
+        if machine.resident != id(self):
             self._array = None
         machine.make_resident(id(self))
         if self._array is None:

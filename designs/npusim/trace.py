@@ -27,7 +27,8 @@ class Trace:
     detailed: bool = False
     lanes: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
     busy: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    ddr_words: dict[DmaPort, int] = field(default_factory=lambda: defaultdict(int))
+    host_words: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Words moved from or to each host buffer, by its address."""
     kernel_cycles: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     kernel_calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -45,7 +46,7 @@ class Trace:
     ) -> None:
         """Words moved over a stream."""
         if shim is not None:
-            self.ddr_words[shim.port] += words
+            self.host_words[shim.host_buffer] += words
         for lane in (str(source), *(str(sink.port) for sink in sinks)):
             self.busy[lane] += end - begin
             if self.detailed:

@@ -15,6 +15,7 @@ from npusim.kernels import POISON
 from xdna_designs import kernels as objects
 from xdna_designs.bf16 import narrow, rounded, widen
 from xdna_designs.device import NPU1, NPU2
+from xdna_designs.gemm import layout as gemm_layout
 from xdna_designs.gemm import reference as gemm_reference
 from xdna_designs.gemm.design import Epilogue, Gemm
 from xdna_designs.kernels import kernel_object, sources
@@ -56,7 +57,7 @@ def _gemm(call: KernelCalls, arch: int) -> float:
             aligned(np.zeros(8, np.int32)),
             aligned(np.zeros((m, n), np.uint16)),
         )
-        objects = gemm_reference.pack(Gemm(_one_column(device), m, k, n), b, bias, Epilogue.NONE).reshape(3, k * n)
+        objects = gemm_layout.pack(Gemm(_one_column(device), m, k, n), b, bias, Epilogue.NONE).reshape(3, k * n)
         call.gemm_zero(acc)
         for piece in range(2):
             left = a[:, piece * k : piece * k + k].reshape(m // r, r, k // s, s).transpose(0, 2, 1, 3)

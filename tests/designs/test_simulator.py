@@ -15,6 +15,7 @@ from npusim.deadlock import Deadlock
 from npusim.kernels import KernelError, Kernels
 from npusim.memory import SimulationError
 from xdna_designs import kernels as objects
+from xdna_designs.argmax import layout as argmax_layout
 from xdna_designs.argmax import reference as argmax_reference
 from xdna_designs.argmax.design import Argmax
 from xdna_designs.bf16 import narrow, rounded, widen
@@ -33,8 +34,10 @@ from xdna_designs.dataflow import (
     tensor,
 )
 from xdna_designs.device import NPU1, NPU2, Device, Tile
+from xdna_designs.gemm import layout as gemm_layout
 from xdna_designs.gemm import reference as gemm_reference
 from xdna_designs.gemm.design import Epilogue, Gemm
+from xdna_designs.gemv import layout as gemv_layout
 from xdna_designs.gemv import reference as gemv_reference
 from xdna_designs.gemv.design import Gemv
 from xdna_designs.layer_norm.design import LayerNorm
@@ -73,7 +76,7 @@ class Case:
             self.program = gemm.program(rows, depth, columns, epilogue)
             self.wanted = gemm_reference.product(a, b, bias, epilogue, rest)
             self.out = np.zeros(self.wanted.shape, np.uint16)
-            self.arrays = [narrow(a), gemm_reference.pack(gemm, b, bias, epilogue), self.out]
+            self.arrays = [narrow(a), gemm_layout.pack(gemm, b, bias, epilogue), self.out]
             self.arrays += [narrow(rest)] if epilogue is Epilogue.RESIDUAL else []
             self.tolerance = 1.6e-2  # GLU multiplies two products of 1 % each
         elif name == "gemv":
@@ -82,7 +85,7 @@ class Case:
             self.program = Gemv(device).program(rows, k)
             padded, self.out, self.wanted = np.zeros(2048, np.uint16), np.zeros(rows, np.uint16), gemv_reference.product(w, x)
             padded[:k] = narrow(x)
-            self.arrays = [gemv_reference.pack(w), padded, self.out]
+            self.arrays = [gemv_layout.pack(w), padded, self.out]
         elif name == "argmax":
             argmax, rows = Argmax(device), 32 * device.columns * scale
             w, x, bias = rounded(rng.standard_normal((rows, 384))), rounded(rng.standard_normal(384)), np.zeros(rows, np.float32)
@@ -90,7 +93,7 @@ class Case:
             self.program = argmax.program(rows)
             self.out = np.zeros(argmax.result * device.columns, np.uint16)
             self.wanted = w[np.argmax(argmax_reference.logits(w, x, bias))]
-            self.arrays = [argmax_reference.pack(w, bias), narrow(x), self.out]
+            self.arrays = [argmax_layout.pack(w, bias), narrow(x), self.out]
             self.argmax = argmax
         else:
             rows = 2 * device.columns * scale

@@ -30,7 +30,7 @@ LAYOUT_VERSION: Final = 2
 ALIGNMENT: Final = 64
 _MAX_HEADER: Final = 64 << 20
 _PREFIX: Final = struct.Struct("<8sII")
-_DTYPES: Final = {name: np.dtype(name) for name in ("float32", "float16", "int8", "uint8", "int32", "int64")}
+_DTYPES: Final = {name: np.dtype(name) for name in ("float32", "float16", "int8", "uint8", "uint16", "int32", "int64")}
 
 AnyArray = NDArray[Any]
 

@@ -50,7 +50,7 @@ class Argmax:
         return BIAS + self.width
 
     def program(self, rows: int) -> Program:
-        """The overlay with the sequence for W[rows, width]; host buffers: W as `reference.pack` does, x bf16[width], results.
+        """The overlay with the sequence for W[rows, width]; host buffers: W as `layout.pack` does, x bf16[width], results.
 
         Raises DesignError unless every column gets the same number of whole objects.
         """

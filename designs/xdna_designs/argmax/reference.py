@@ -1,32 +1,16 @@
-"""What the argmax design computes, and the layout of its matrix and its results."""
+"""What the argmax design computes, and how its results are read."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xdna_designs.argmax.design import BIAS, ROWS, Argmax
-from xdna_designs.bf16 import narrow
+from xdna_designs.argmax.design import BIAS, Argmax
 
 
 def logits(w: NDArray[Any], x: NDArray[Any], bias: NDArray[Any]) -> NDArray[np.float32]:
     """w x + bias in float32."""
     return np.asarray(w.astype(np.float64) @ x.astype(np.float64) + bias, dtype=np.float32)
-
-
-def pack(w: NDArray[np.float32], bias: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """W[rows, width] and its bias as objects of ROWS rows, each followed by its bias as float32[16]."""
-    rows, width = w.shape
-    biases = np.zeros((rows // ROWS, BIAS // 2), dtype=np.float32)
-    biases[:, :ROWS] = bias.reshape(-1, ROWS)
-    return np.concatenate([narrow(w).reshape(-1, ROWS * width), biases.view(np.uint16)], axis=1).reshape(-1)
-
-
-def unpack(packed: NDArray[np.uint16], width: int) -> tuple[NDArray[np.uint16], NDArray[np.float32]]:
-    """The matrix (bfloat16 bits) and the bias back from `pack`."""
-    objects = packed.reshape(-1, ROWS * width + BIAS)
-    bias = np.ascontiguousarray(objects[:, ROWS * width :]).view(np.float32)[:, :ROWS]
-    return objects[:, : ROWS * width].reshape(-1, width), bias.reshape(-1)
 
 
 def winner(argmax: Argmax, results: NDArray[np.uint16]) -> tuple[int, NDArray[np.uint16]]:

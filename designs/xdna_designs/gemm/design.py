@@ -77,7 +77,7 @@ class Gemm:
     def program(self, rows: int, depth: int, columns: int, epilogue: Epilogue = Epilogue.NONE) -> Program:
         """The overlay with the sequence for one product.
 
-        Host buffers: A bf16[rows, depth]; B as `reference.pack` lays it out; C bf16[rows, columns], columns / 2 for GLU; for
+        Host buffers: A bf16[rows, depth]; B as `layout.pack` lays it out; C bf16[rows, columns], columns / 2 for GLU; for
         RESIDUAL also R bf16[rows, columns].
         """
         self.check(rows, depth, columns)

@@ -42,7 +42,7 @@ class Gemv:
     def program(self, rows: int, k: int) -> Program:
         """The overlay with the sequence for y[rows] = W[rows, k] x[k].
 
-        Host buffers: W as `reference.pack` lays it out, x bf16[k] padded to `longest`, y bf16[rows].
+        Host buffers: W as `layout.pack` lays it out, x bf16[k] padded to `longest`, y bf16[rows].
         Raises DesignError unless k divides the object and rows are whole groups on every column.
         """
         lanes = self.device.columns
