@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run in a random order instead of by time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw what every tile and channel does over time")
+    parser.add_argument("--columns", type=int, metavar="COUNT", help="draw only the first COUNT columns of the array")
     asked = parser.parse_args(arguments)
     try:
         array, text = _run(examples(asked.design, DEVICES[asked.device])[0], asked)
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     print(text)
     if asked.svg:
-        asked.svg.write_text(picture(array, f"{asked.design} on {asked.device}"), "utf-8")
+        asked.svg.write_text(picture(array, f"{asked.design} on {asked.device}", asked.columns), "utf-8")
     return 0
 
 

@@ -38,7 +38,7 @@ class Report:
         total = sum(self.bytes.values())
         lines = [
             f"{self.design} on {self.device}: predicted, not measured",
-            f"  time                {self.predicted_us:10.1f} us, of which {cost.value('dispatch') * 1e6:.0f} us to submit and wait",
+            f"  time                {self.predicted_us:10.1f} us, {cost.value('dispatch') * 1e6:.0f} of them to submit and wait",
             f"  floor by bandwidth  {self.bandwidth_floor_us:10.1f} us for {total} bytes",
             f"  {self.dispatches} dispatch, {self.context_switches} context switches, {self.reconfigurations} reconfigurations",
             f"  instruction words   {self.instruction_words:10d}",
@@ -77,13 +77,13 @@ def report(array: Array, run: Run, buffers: Mapping[int, str]) -> Report:
     )
 
 
-def picture(array: Array, title: str) -> str:
-    """The timeline of a detailed run: shims, MemTiles, then cores."""
-    order = {0: 0, 1: 1}
+def picture(array: Array, title: str, columns: int | None = None) -> str:
+    """The timeline of a detailed run: shims, MemTiles, then cores; of the first `columns` columns, or of all."""
 
-    def place(lane: str) -> tuple[int, str]:
-        row = int(lane[lane.rindex(",") + 1 : -1])
-        return order.get(row, 2) + ("core" in lane), lane
+    def place(lane: str) -> tuple[int, int, str]:
+        column, row = (int(part) for part in lane[lane.index("(") + 1 : lane.index(")")].split(","))
+        return min(row, 2) + lane.startswith("core"), column, lane
 
-    lanes = {lane: array.trace.lanes[lane] for lane in sorted(array.trace.lanes, key=place)}
-    return timeline(f"{title}: predicted, not measured", lanes, 1e6 / array.device.clock)
+    lanes = sorted(array.trace.lanes, key=place)
+    shown = {lane: array.trace.lanes[lane] for lane in lanes if columns is None or place(lane)[1] < columns}
+    return timeline(f"{title}: predicted, not measured", shown, 1e6 / array.device.clock)
