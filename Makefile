@@ -4,7 +4,9 @@
 # make eval        score a model on a manifest of recordings
 # make live        speak clips into the daemon in real time: word errors, and times beside faster-whisper
 # make bench       compare with faster-whisper and whisper.cpp, write docs/bench.md
-# make docs        man page and shell completions from the command line's own description
+# make docs        man page and shell completions from the command line's own description, pictures of simulated NPU runs
+# make kernels     compile every NPU kernel for this machine, and for the array where Peano is installed (docs/npu.md)
+# make real-pyxrt  compare the simulator's pyxrt with the real one, in a Debian 13 chroot (root, network)
 
 PYTHON ?= python3
 VENV   := .venv
@@ -12,7 +14,7 @@ BIN    := $(VENV)/bin
 CLIP   := tests/data/speech/en-jfk.flac
 MANIFEST ?= tests/data/speech/manifest.tsv
 
-.PHONY: demo test test-long eval live bench docs check clean
+.PHONY: demo test test-long eval live bench docs kernels real-pyxrt check clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/xdna-dictate models verify whisper-tiny.en >/dev/null 2>&1 || $(BIN)/xdna-dictate models download whisper-tiny.en
@@ -36,6 +38,14 @@ bench: $(VENV)/.test $(VENV)/.bench
 
 docs: $(VENV)/.test
 	$(BIN)/python packaging/generate.py
+	$(BIN)/python -m npusim gemm --columns 2 --svg docs/npu-gemm.svg >/dev/null
+	$(BIN)/python -m npusim gemv --columns 2 --svg docs/npu-gemv.svg >/dev/null
+
+kernels: $(VENV)/.test $(VENV)/.desktop
+	$(BIN)/python kernels/build.py
+
+real-pyxrt:
+	sh tests/npu/real_pyxrt.sh
 
 check: $(VENV)/.test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -62,4 +72,4 @@ $(VENV)/.parity $(VENV)/.bench: $(VENV)/.test
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

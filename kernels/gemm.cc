@@ -86,10 +86,13 @@ void gemm_residual(const bfloat16* object, float* acc, int32_t* state, int32_t c
   if (piece < 0 || piece >= pieces) return;
   for (unsigned row = 0; row < DIM_K; ++row) {
     const unsigned line = static_cast<unsigned>(piece) * DIM_K + row;
-    for (unsigned column = 0; column < kColumns; ++column) {
-      float* c = acc + ((line / r) * kColumns + column) * kBlock + (line % r) * t;
-      const aie::accum<accfloat, t> sum(aie::load_v<t>(c));
-      aie::store_v(c, aie::add(sum, aie::load_v<t>(object + row * DIM_N + column * t)).template to_vector<float>());
+    for (unsigned column = 0; column < DIM_N; column += 8) {
+      const aie::accum<accfloat, 8> wide(aie::load_v<8>(object + row * DIM_N + column));
+      const auto values = wide.template to_vector<float>();
+      for (unsigned part = 0; part < 8 / t; ++part) {
+        float* c = acc + ((line / r) * kColumns + column / t + part) * kBlock + (line % r) * t;
+        aie::store_v(c, aie::add(aie::load_v<t>(c), values.template extract<t>(part)));
+      }
     }
   }
 }

@@ -52,6 +52,7 @@ class Channel:
         locks: dict[int, Lock],
     ) -> None:
         self.port = port
+        self.name = str(port)
         self.kind = kind
         self.registers = registers
         self.memory = memory
@@ -97,7 +98,7 @@ class Channel:
         base = bd.base + 4 * bd.iteration[1] * (self.runs % bd.iteration[0]) * (bd.iteration[0] > 1)
         if isinstance(self.memory, DeviceMemory):
             span = bd.length if self._walk is None else int(self._walk[-1]) + 1
-            self._buffer, self._base, self.host_buffer = self.memory.find(base, span, str(self.port))
+            self._buffer, self._base, self.host_buffer = self.memory.find(base, span, self.name)
         else:
             self._buffer, self._base = self.memory, base // 4
 
@@ -191,7 +192,7 @@ class Stream(Agent):
             if shim is not None:
                 finish = max(finish, ddr.move(count * 4, begin))
             self.time = finish
-            trace.moved(source.port, sinks, begin, finish, count, shim)
+            trace.moved(ends, begin, finish, count, shim)
             for end in ends:
                 end.advance(count, finish, scheduler)
 

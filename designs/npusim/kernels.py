@@ -70,7 +70,8 @@ def build(file_name: str, arch: int, *, cxx: str | None = None, folder: Path | N
         *FLAGS,
         f"-D__AIEARCH__={arch}",
         *(f"-D{name}={value}" for name, value in wanted.defines),
-        f"-I{objects.sources() / 'include'}",
+        f"-I{objects.sources() / 'include' / 'host'}",
+        f"-I{objects.sources() / 'include' / 'shared'}",
     ]
     digest = hashlib.sha256("\0".join([*command, str(_stamp(wanted.path)), _version(cxx)]).encode()).hexdigest()[:16]
     target = (folder or cache_folder()) / f"{file_name.removesuffix('.o')}.{arch}.{digest}.so"

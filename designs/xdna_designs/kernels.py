@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from xdna_designs.device import Device
+
 _STACK: Final = re.compile(r"Stack: (\d+) B")
 
 
@@ -48,6 +50,19 @@ def parse_object(file_name: str) -> KernelObject:
     source, *defines = file_name.removesuffix(".o").split(".")
     pairs = (define.partition("=") for define in defines)
     return KernelObject(source, tuple((name, int(value)) for name, _, value in pairs))
+
+
+def peano_command(kernel: KernelObject, device: Device, peano: Path, mlir_aie: Path, target: Path) -> list[str]:
+    """How AMD's open compiler makes an object for the array; flags as in mlir-aie's python/utils/compile/utils.py."""
+    emulated = ["-DAIE_API_EMULATE_BFLOAT16_MMUL_WITH_BFP16"] if device.generation == "aie2p" else []
+    return [
+        *(str(peano / "bin" / "clang++"), str(kernel.path), "-c", "-o", str(target)),
+        *("-O2", "-std=c++20", "-DNDEBUG", f"--target={device.generation}-none-unknown-elf"),
+        *("-Wno-parentheses", "-Wno-attributes", "-Wno-macro-redefined", "-Wno-empty-body"),
+        *(f"-I{mlir_aie / 'include'}", f"-I{sources() / 'include' / 'shared'}"),
+        *emulated,
+        *(f"-D{name}={value}" for name, value in kernel.defines),
+    ]
 
 
 def sources() -> Path:

@@ -17,6 +17,8 @@ inline constexpr bool is_floating = std::is_same_v<T, bfloat16> || std::is_same_
 
 template <typename T, unsigned N>
 struct vector {
+  static_assert(N * sizeof(T) == 16 || N * sizeof(T) == 32 || N * sizeof(T) == 64 || N * sizeof(T) == 128 || N * sizeof(T) == 256,
+                "vectors have 128, 256, 512, 1024 or, as matrix blocks, 2048 bits");
   using value_type = T;
   static constexpr unsigned size() { return N; }
 

@@ -13,6 +13,7 @@ struct accum;
 
 template <unsigned N>
 struct accum<accfloat, N> {
+  static_assert(N == 8 || N == 16 || N == 32 || N == 64, "accumulators of float32 have 8, 16, 32 or 64 lanes");
   static constexpr unsigned size() { return N; }
 
   alignas(64) float lane[N];
