@@ -2,7 +2,7 @@
 
 import ctypes
 from collections import deque
-from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,6 @@ class CoreAgent(Agent):
         self._ends = {end: self._open(end, locks) for end in worker.endpoints}
         self._barriers = {barrier: locks[place[0]][place[1]] for barrier, place in configuration.barriers.items()}
         self._slots: dict[int, list[int]] = {}
-        self._calls: dict[int, Callable[[], Steps]] = {}
         self.beats_in: CascadeBeats | None = None
         self.beats_out: CascadeBeats | None = None
         self.cascade_in: Any = None
@@ -149,7 +148,7 @@ class CoreAgent(Agent):
     def _number(self, value: Value) -> int:
         if isinstance(value, Load):
             tile, address = self._configuration.buffers[value.buffer]
-            return int(self._memories[tile][address // 4 + value.index].astype(np.int32))
+            return int(self._memories[tile].view(np.int32)[address // 4 + value.index])
         return value
 
     def _call(self, step: Call) -> Steps:
@@ -168,7 +167,7 @@ class CoreAgent(Agent):
             if self.registers.fault:
                 raise KernelError(f"{kernel.name} on {self.name}: {self.registers.message.decode()}")
         begin = self.time
-        spent = cost.cycles(kernel.name, dict(parse_object(kernel.object_file_name).defines), ints, self._device)
+        spent = cost.cycles(kernel.name, _defines(kernel.object_file_name), ints, self._device)
         self.time += spent
         self.busy += spent
         self._trace.called(self.tile, kernel.name, begin, self.time)
@@ -195,6 +194,11 @@ class CoreAgent(Agent):
             tile, address = self._configuration.buffers[argument]
             return _view(self._memories[tile], address, argument.type)
         return self._number(argument)
+
+
+@cache
+def _defines(file_name: str) -> dict[str, int]:
+    return dict(parse_object(file_name).defines)
 
 
 def _view(memory: NDArray[np.uint32], address: int, type: TensorType) -> NDArray[Any]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from xdna_designs.device import Tile
-from xdna_designs.routing import DmaPort
 
 if TYPE_CHECKING:
     from npusim.dma import Channel
@@ -41,13 +40,11 @@ class Trace:
         if self.detailed:
             self.lanes[lane].append(Span(begin, end, kernel))
 
-    def moved(
-        self, source: DmaPort, sinks: "list[Channel]", begin: float, end: float, words: int, shim: "Channel | None"
-    ) -> None:
+    def moved(self, ends: "list[Channel]", begin: float, end: float, words: int, shim: "Channel | None") -> None:
         """Words moved over a stream."""
         if shim is not None:
             self.host_words[shim.host_buffer] += words
-        for lane in (str(source), *(str(sink.port) for sink in sinks)):
-            self.busy[lane] += end - begin
+        for channel in ends:
+            self.busy[channel.name] += end - begin
             if self.detailed:
-                self.lanes[lane].append(Span(begin, end, f"{words} words"))
+                self.lanes[channel.name].append(Span(begin, end, f"{words} words"))

@@ -158,8 +158,8 @@ def test_two_hundred_random_schedules_give_the_same_bits(name: str, device: Devi
     schedules_agree(name, device, 200)
 
 
-def test_a_step_of_a_small_decoder_takes_less_than_a_second_a_gigabyte_less_than_a_minute() -> None:
-    """tiny.en's bytes a token are 65 MB: simulated in the time that reading them 40 times takes here."""
+def test_a_token_of_a_small_model_is_simulated_in_less_than_a_second() -> None:
+    """tiny.en reads 65 MB a token; here that takes 0.6 s, 2.7 times as long as reading them 40 times."""
     case = Case("gemv", NPU2, scale=64)
     simulation = Simulation(case.program)
     simulation.run(case.arrays)
@@ -169,7 +169,7 @@ def test_a_step_of_a_small_decoder_takes_less_than_a_second_a_gigabyte_less_than
     began = time.process_time()
     for _ in range(40):
         int(np.bitwise_xor.reduce(case.arrays[0].view(np.uint64)))
-    assert spent < (time.process_time() - began) * 40
+    assert spent < (time.process_time() - began) * 10
     assert case.arrays[0].nbytes == 67108864
 
 
