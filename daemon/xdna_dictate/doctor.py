@@ -15,7 +15,8 @@ from typing import Final, Literal
 import numpy as np
 
 from xdna_asr.errors import AsrError
-from xdna_asr.runtime.select import NPU_NODE, choose
+from xdna_asr.runtime.npu import NODE as NPU_NODE
+from xdna_asr.runtime.select import choose
 from xdna_asr.store import ModelStore
 from xdna_dictate.audio import pulse
 from xdna_dictate.audio.capture import Resampler

@@ -16,10 +16,11 @@ from xdna_designs.taps import DesignError
 
 @dataclass(frozen=True)
 class Entry:
-    """How to make a design's overlay, and programs on it that try all of it."""
+    """How to make a design's overlay, programs on it that try all of it, and programs of the sizes its README lists."""
 
     make: Callable[..., Any]
     examples: Callable[[Any], list[Program]]
+    sizes: Callable[[Any], dict[str, Program]]
 
 
 def _gemm(design: Gemm) -> list[Program]:
@@ -27,12 +28,33 @@ def _gemm(design: Gemm) -> list[Program]:
     return [design.program(2 * design.rows, 2 * design.k, width, epilogue) for epilogue in Epilogue]
 
 
+def _gemm_sizes(design: Gemm) -> dict[str, Program]:
+    sizes = ((256, 384, 512), (512, 512, 2048), (512, 768, 3072))
+    return {f"{m} x {k} x {n}": design.program(m, k, n, Epilogue.BIAS) for m, k, n in sizes}
+
+
+def _row_sizes(design: Any, *rest: int) -> dict[str, Program]:
+    return {f"{rows} rows": design.program(rows, *rest) for rows in (64, 512)}
+
+
 CATALOG: Final[dict[str, Entry]] = {
-    "gemm": Entry(Gemm, _gemm),
-    "gemv": Entry(Gemv, lambda design: [design.program(128 * design.device.columns, 512)]),
-    "softmax": Entry(Softmax, lambda design: [design.program(2 * design.device.columns, 300)]),
-    "layer_norm": Entry(LayerNorm, lambda design: [design.program(2 * design.device.columns)]),
-    "argmax": Entry(Argmax, lambda design: [design.program(32 * design.device.columns)]),
+    "gemm": Entry(Gemm, _gemm, _gemm_sizes),
+    "gemv": Entry(
+        Gemv,
+        lambda design: [design.program(128 * design.device.columns, 512)],
+        lambda design: {f"{rows} x {k}": design.program(rows, k) for rows, k in ((1024, 512), (4096, 512), (16384, 2048))},
+    ),
+    "softmax": Entry(
+        Softmax,
+        lambda design: [design.program(2 * design.device.columns, 300)],
+        lambda design: _row_sizes(design, design.columns),
+    ),
+    "layer_norm": Entry(LayerNorm, lambda design: [design.program(2 * design.device.columns)], _row_sizes),
+    "argmax": Entry(
+        Argmax,
+        lambda design: [design.program(32 * design.device.columns)],
+        lambda design: {f"{rows} x {design.width}": design.program(rows) for rows in (1024, 51968)},
+    ),
 }
 
 
@@ -44,6 +66,11 @@ def make(name: str, device: Device, **parameters: int) -> Any:
         return CATALOG[name].make(device, **parameters)
     except TypeError as error:
         raise DesignError(f"{name}: {error}") from None
+
+
+def sizes(name: str, device: Device) -> dict[str, Program]:
+    """Programs of the sizes that the design's README lists."""
+    return CATALOG[name].sizes(make(name, device))
 
 
 def examples(name: str, device: Device, **parameters: int) -> list[Program]:

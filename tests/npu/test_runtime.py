@@ -17,6 +17,7 @@ from npusim.machine import Machine, reset
 from xdna_asr.errors import BackendUnavailable, NpuFault
 from xdna_asr.runtime import npu as runtime
 from xdna_asr.runtime.npu import DeviceArena, Npu
+from xdna_asr.runtime.self_check import check_gemm
 from xdna_designs.bf16 import narrow, rounded, widen
 from xdna_designs.device import NPU1, NPU2, Device
 from xdna_designs.gemm import layout
@@ -224,6 +225,19 @@ def test_a_seventh_context_on_npu1_says_so_and_the_six_go_on(tmp_path: Path) -> 
         product.npu.overlay(tmp_path / "gemm.xclbin")
     assert product.error(product.run()) <= 1e-2
     assert len(others) == 5
+
+
+@pytest.mark.parametrize("device", [NPU1, NPU2], ids=["npu1", "npu2"])
+def test_the_self_check_passes_and_finds_a_wrong_number(tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    reset(device=device)
+    product = Product(tmp_path, device)
+    check_gemm(product.npu, product.overlay)
+    real = pyxrt.bo.read
+    monkeypatch.setattr(
+        pyxrt.bo, "read", lambda self, size, skip: np.where(np.arange(size) == 9, 77, real(self, size, skip)).astype(np.int8)
+    )
+    with pytest.raises(NpuFault, match=r"1 of \d+ numbers of a matrix product are wrong; the CPU is used"):
+        check_gemm(product.npu, product.overlay)
 
 
 def test_parts_of_buffers_are_aligned_and_inside(machine: Machine) -> None:
