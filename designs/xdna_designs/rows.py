@@ -3,11 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from xdna_designs.dataflow import (
-    Barrier,
-    Buffer,
     DesignError,
     HostBuffer,
     ObjectFifo,
@@ -20,6 +16,7 @@ from xdna_designs.dataflow import (
     tensor,
 )
 from xdna_designs.device import FIRST_CORE_ROW, Device
+from xdna_designs.parameters import Parameters
 from xdna_designs.taps import TensorType
 
 STACK = 4096
@@ -46,25 +43,26 @@ def row_program(
     inputs = [ObjectFifo(row, name=f"x{column}") for column in range(lanes)]
     outputs = [ObjectFifo(row, name=f"y{column}") for column in range(lanes)]
     shared = ObjectFifo(constant, name="constant", depth=1) if constant else None
-    params, barriers, workers = [], [], []
+    parameters = [Parameters(str(column)) for column in range(lanes)]
+    workers = []
     for column in range(lanes):
         inputs[column].prod(tile=Tile(column, 0))
         outputs[column].cons(tile=Tile(column, 0))
-        params.append(
-            Buffer(tensor("i32", 8), initial_value=np.zeros(8, dtype=np.int32), name=f"params{column}", use_write_rtp=True)
-        )
-        barriers.append(Barrier())
         ends = [inputs[column].cons(), outputs[column].prod(), *([shared.cons()] if shared else [])]
         place = Tile(column, FIRST_CORE_ROW)
         workers.append(
-            Worker(core, [*ends, params[-1], barriers[-1], *kernels], tile=place, stack_size=STACK, name=f"{name}{column}")
+            Worker(
+                core,
+                [*ends, parameters[column].numbers, parameters[column].barrier, *kernels],
+                tile=place,
+                stack_size=STACK,
+                name=f"{name}{column}",
+            )
         )
 
     def sequence(x: HostBuffer, *others: HostBuffer) -> None:
-        for buffer, barrier in zip(params, barriers, strict=True):
-            for index, value in enumerate((rows // lanes, *numbers)):
-                buffer[index] = value
-            barrier.open()
+        for entry in parameters:
+            entry.send(rows // lanes, *numbers)
         group = TaskGroup()
         if shared:
             shared.prod().fill(others[0], group=group)

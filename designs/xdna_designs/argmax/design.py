@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from xdna_designs.dataflow import (
     Barrier,
     Buffer,
@@ -23,6 +21,7 @@ from xdna_designs.dataflow import (
 )
 from xdna_designs.device import FIRST_CORE_ROW, MEM_ROW, Device
 from xdna_designs.kernels import kernel_object
+from xdna_designs.parameters import Parameters
 
 STACK = 4096
 ROWS = 8
@@ -61,10 +60,8 @@ class Argmax:
         overlay = _Overlay(self)
 
         def sequence(tape: HostBuffer, x: HostBuffer, results: HostBuffer) -> None:
-            for column, (params, barrier) in enumerate(zip(overlay.numbers, overlay.barriers, strict=True)):
-                params[_OBJECTS] = objects
-                params[_FIRST] = column * objects * ROWS
-                barrier.open()
+            for column, parameters in enumerate(overlay.parameters):
+                parameters.send(objects, column * objects * ROWS)
             group = TaskGroup()
             overlay.x.prod().fill(x, group=group)
             share = objects * self.object
@@ -88,18 +85,15 @@ class _Overlay:
         lanes = range(argmax.device.columns)
         self.tape = [ObjectFifo(piece, name=f"tape{column}") for column in lanes]
         self.best = [ObjectFifo(best, name=f"best{column}") for column in lanes]
-        self.numbers = [
-            Buffer(tensor("i32", 8), initial_value=np.zeros(8, dtype=np.int32), name=f"params{column}", use_write_rtp=True)
-            for column in lanes
-        ]
-        self.barriers = [Barrier() for _ in lanes]
+        self.parameters = [Parameters(str(column)) for column in lanes]
         self.workers: list[Worker] = []
         for column in lanes:
             self.tape[column].prod(tile=Tile(column, 0))
             self.best[column].cons(tile=Tile(column, 0))
             stage = self.tape[column].cons(depth=4).forward(tile=Tile(column, MEM_ROW), name=f"tape{column}_near", depth=2)
             ends = [stage.cons(), self.x.cons(), self.best[column].prod()]
-            arguments = [*ends, self.numbers[column], self.barriers[column], start, rows]
+            parameters = self.parameters[column]
+            arguments = [*ends, parameters.numbers, parameters.barrier, start, rows]
             self.workers.append(
                 Worker(_core, arguments, tile=Tile(column, FIRST_CORE_ROW), stack_size=STACK, name=f"argmax{column}")
             )

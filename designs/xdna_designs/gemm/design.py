@@ -6,8 +6,6 @@ Four rows of cores share the rows of A, all columns the columns of B. README.md 
 from dataclasses import dataclass
 from enum import IntEnum
 
-import numpy as np
-
 from xdna_designs.dataflow import (
     Barrier,
     Buffer,
@@ -28,6 +26,7 @@ from xdna_designs.dataflow import (
 )
 from xdna_designs.device import CORE_ROWS, FIRST_CORE_ROW, MEM_ROW, Device
 from xdna_designs.kernels import kernel_object
+from xdna_designs.parameters import NUMBERS, Parameters, counters
 
 STACK = 4096
 _TILES, _HALVES, _DEPTH, _RESIDUALS, _EPILOGUE = range(5)
@@ -100,14 +99,13 @@ class _Overlay:
         m, k, n, (r, s, t) = gemm.m, gemm.k, gemm.n, gemm.block
         defines = {"DIM_M": m, "DIM_K": k, "DIM_N": n}
         left, right, out, sums = tensor("bf16", m, k), tensor("bf16", k, n), tensor("bf16", m, n), tensor("f32", m, n)
-        numbers = tensor("i32", 8)
         obj = kernel_object("gemm", **defines)
         self.kernels = [
             Kernel("gemm_zero", obj, [sums]),
             Kernel("gemm_accumulate", obj, [left, right, sums]),
             Kernel("gemm_bias", obj, [right, sums, int]),
-            Kernel("gemm_residual", obj, [right, sums, numbers, int, int]),
-            Kernel("gemm_store", obj, [sums, out, numbers, int]),
+            Kernel("gemm_residual", obj, [right, sums, NUMBERS, int, int]),
+            Kernel("gemm_store", obj, [sums, out, NUMBERS, int]),
         ]
         self.a = [ObjectFifo(left, name=f"a{row}") for row in range(CORE_ROWS)]
         self.b = [ObjectFifo(right, name=f"b{column}") for column in range(gemm.device.columns)]
@@ -122,8 +120,7 @@ class _Overlay:
             ObjectFifo(tensor("bf16", CORE_ROWS * m, n), name=f"c{column}", to_stream=lines)
             for column in range(gemm.device.columns)
         ]
-        self.numbers: list[Buffer] = []
-        self.barriers: list[Barrier] = []
+        self.parameters: list[Parameters] = []
         self.workers: list[Worker] = []
         for column, whole in enumerate(self.c):
             parts = whole.prod().join(
@@ -139,15 +136,10 @@ class _Overlay:
     def _worker(self, a: Endpoint, b: Endpoint, c: Endpoint, row: int, column: int) -> Worker:
         m, n = self.gemm.m, self.gemm.n
         acc = Buffer(tensor("f32", m, n), name=f"acc{column}_{row}")
-        state = Buffer(tensor("i32", 8), initial_value=np.zeros(8, dtype=np.int32), name=f"state{column}_{row}")
-        params = Buffer(
-            tensor("i32", 8), initial_value=np.zeros(8, dtype=np.int32), name=f"params{column}_{row}", use_write_rtp=True
-        )
-        barrier = Barrier()
-        self.numbers.append(params)
-        self.barriers.append(barrier)
+        state, parameters = counters(f"{column}_{row}"), Parameters(f"{column}_{row}")
+        self.parameters.append(parameters)
         place = Tile(column, FIRST_CORE_ROW + row)
-        arguments = [a, b, c, acc, state, params, barrier, *self.kernels, row]
+        arguments = [a, b, c, acc, state, parameters.numbers, parameters.barrier, *self.kernels, row]
         return Worker(_core, arguments, tile=place, stack_size=STACK, name=f"gemm{column}_{row}")
 
 
@@ -219,10 +211,8 @@ class _Sequence:
     def _write_numbers(self) -> None:
         pieces = CORE_ROWS * self.gemm.m // self.gemm.k if self.epilogue is Epilogue.RESIDUAL else 0
         values = [self.blocks * self.passes, self.halves, self.depth // self.gemm.k, pieces, int(self.epilogue)]
-        for params, barrier in zip(self.overlay.numbers, self.overlay.barriers, strict=True):
-            for index, value in enumerate(values):
-                params[index] = value
-            barrier.open()
+        for parameters in self.overlay.parameters:
+            parameters.send(*values)
 
     def _step(
         self,

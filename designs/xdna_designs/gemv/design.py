@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from xdna_designs.dataflow import (
     Barrier,
     Buffer,
@@ -24,6 +22,7 @@ from xdna_designs.dataflow import (
 )
 from xdna_designs.device import FIRST_CORE_ROW, MEM_ROW, Device
 from xdna_designs.kernels import kernel_object
+from xdna_designs.parameters import NUMBERS, Parameters, counters
 
 STACK = 4096
 GROUP = 64
@@ -56,10 +55,8 @@ class Gemv:
         groups, pieces = rows // (lanes * GROUP), GROUP // (self.object // k)
 
         def sequence(tape: HostBuffer, x: HostBuffer, y: HostBuffer) -> None:
-            for params, barrier in zip(overlay.numbers, overlay.barriers, strict=True):
-                for index, value in enumerate((groups, pieces, self.object // k, k)):
-                    params[index] = value
-                barrier.open()
+            for parameters in overlay.parameters:
+                parameters.send(groups, pieces, self.object // k, k)
             group = TaskGroup()
             overlay.x.prod().fill(x, linear(x.type.count), group=group)
             share = groups * pieces * self.object
@@ -81,35 +78,23 @@ class _Overlay:
             tensor("f32", GROUP),
             tensor("bf16", GROUP),
         )
-        obj, numbers = kernel_object("gemv"), tensor("i32", 8)
-        rows = Kernel("gemv_rows", obj, [piece, vector, sums, numbers, int, int])
-        store = Kernel("gemv_store", obj, [sums, out, numbers])
+        obj = kernel_object("gemv")
+        rows = Kernel("gemv_rows", obj, [piece, vector, sums, NUMBERS, int, int])
+        store = Kernel("gemv_store", obj, [sums, out, NUMBERS])
         self.x = ObjectFifo(vector, name="x", depth=1)
         self.tape = [ObjectFifo(piece, name=f"tape{column}") for column in range(gemv.device.columns)]
         self.y = [ObjectFifo(out, name=f"y{column}") for column in range(gemv.device.columns)]
-        self.numbers: list[Buffer] = []
-        self.barriers: list[Barrier] = []
+        self.parameters: list[Parameters] = []
         self.workers: list[Worker] = []
         for column in range(gemv.device.columns):
             self.y[column].cons(tile=Tile(column, 0))
             self.tape[column].prod(tile=Tile(column, 0))
             stage = self.tape[column].cons(depth=4).forward(tile=Tile(column, MEM_ROW), name=f"tape{column}_near", depth=2)
-            state = Buffer(numbers, initial_value=np.zeros(8, dtype=np.int32), name=f"state{column}")
-            params = Buffer(numbers, initial_value=np.zeros(8, dtype=np.int32), name=f"params{column}", use_write_rtp=True)
-            barrier = Barrier()
-            self.numbers.append(params)
-            self.barriers.append(barrier)
-            arguments = [
-                stage.cons(),
-                self.x.cons(),
-                self.y[column].prod(),
-                Buffer(sums, name=f"sums{column}"),
-                state,
-                params,
-                barrier,
-                rows,
-                store,
-            ]
+            parameters = Parameters(str(column))
+            self.parameters.append(parameters)
+            ends = [stage.cons(), self.x.cons(), self.y[column].prod()]
+            memory = [Buffer(sums, name=f"sums{column}"), counters(str(column)), parameters.numbers, parameters.barrier]
+            arguments = [*ends, *memory, rows, store]
             self.workers.append(
                 Worker(_core, arguments, tile=Tile(column, FIRST_CORE_ROW), stack_size=STACK, name=f"gemv{column}")
             )
