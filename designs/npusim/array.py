@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.core import CascadeBeats, CoreAgent
-from npusim.deadlock import Deadlock, report
+from npusim.deadlock import Deadlock, Stuck
 from npusim.dma import Channel, Ddr, Stream
 from npusim.kernels import POISON, Cascade, Kernels
 from npusim.memory import DeviceMemory, SimulationError
@@ -161,7 +161,7 @@ class Array:
         self.scheduler.ready(controller)
         self.scheduler.run()
         if not controller.done:
-            raise Deadlock(report(self, controller))
+            raise Deadlock(Stuck(self.configuration, self.locks, self.cores, self.streams, controller).report())
         self._check_quiescence()
         moved = {address: 4 * (count - before.get(address, 0)) for address, count in self.trace.host_words.items()}
         return Run(controller.time - start, len(words), self.trace, moved)

@@ -1,16 +1,15 @@
 """Why nobody can go on: who waits for whom, in words and as a picture."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from npusim.core import CascadeBeats
+from npusim.core import CascadeBeats, CoreAgent
 from npusim.dma import Queue, Stream
 from npusim.memory import SimulationError
 from npusim.picture import wait_graph
-from npusim.schedule import Agent, Lock, Tokens, Waitable
-
-if TYPE_CHECKING:
-    from npusim.array import Array
+from npusim.schedule import Agent, Lock, Waitable
+from xdna_designs.device import Tile
+from xdna_designs.lowering import Configuration
 
 
 @dataclass(frozen=True)
@@ -56,55 +55,55 @@ class Deadlock(SimulationError):
         self.report = report
 
 
-def report(array: "Array", controller: Agent) -> Report:
-    """The wait-for graph of an array that stopped."""
-    givers = _givers(array)
-    edges = []
-    for agent in [controller, *array.agents]:
-        if agent.waiting is not None:
-            whom = tuple(sorted(set(_whom(agent.waiting, array, givers, controller)) - {agent.name}))
-            edges.append(WaitFor(agent.name, agent.waits_for(), whom))
-    return Report(tuple(edges), _cycle({edge.who: edge.whom for edge in edges}, controller.name))
+@dataclass(frozen=True)
+class Stuck:
+    """What stands still."""
 
+    configuration: Configuration
+    locks: dict[Tile, dict[int, Lock]]
+    cores: Sequence[CoreAgent]
+    streams: Sequence[Stream]
+    controller: Agent
 
-def _givers(array: "Array") -> dict[Lock, list[str]]:
-    """Who releases which lock."""
-    givers: dict[Lock, list[str]] = {}
-    configuration = array.configuration
-    streams = {end.port: stream.name for stream in array.streams for end in (stream.source, *stream.sinks)}
-    for end, pools in configuration.pools.items():
-        core = next((core.name for core in array.cores if core.worker is end.worker), None) if end.worker else None
-        port = configuration.ports.get(end)
-        for pool in pools:
-            released = [pool.full] if (end.role == "producer" and core) or (port and port.direction == "S2MM") else []
-            released += [pool.free] if (end.role == "consumer" and core) or (port and port.direction == "MM2S") else []
-            if core and port:
-                # A core and its DMA share the pool: each gives what the other takes.
-                mine = pool.full if end.role == "producer" else pool.free
-                theirs = pool.free if end.role == "producer" else pool.full
-                givers.setdefault(array.locks[pool.tile][mine], []).append(core)
-                givers.setdefault(array.locks[pool.tile][theirs], []).append(streams.get(port, str(port)))
-                continue
-            for number in released:
-                givers.setdefault(array.locks[pool.tile][number], []).append(core or streams.get(port, str(port)))  # type: ignore[arg-type]
-    return givers
+    def report(self) -> Report:
+        """Who waits for whom."""
+        givers = self._givers()
+        edges = []
+        for agent in (self.controller, *self.cores, *self.streams):
+            if agent.waiting is not None:
+                whom = tuple(sorted(set(self._whom(agent.waiting, givers)) - {agent.name}))
+                edges.append(WaitFor(agent.name, agent.waits_for(), whom))
+        return Report(tuple(edges), _cycle({edge.who: edge.whom for edge in edges}, self.controller.name))
 
+    def _givers(self) -> dict[Lock, list[str]]:
+        """Who releases which lock: a fifo's producer side gives full buffers, its consumer side free ones.
 
-def _whom(waitable: Waitable, array: "Array", givers: dict[Lock, list[str]], controller: Agent) -> list[str]:
-    if isinstance(waitable, Lock):
-        return givers.get(waitable, [controller.name])
-    if isinstance(waitable, Queue):
-        full = bool(waitable.tasks)
-        return [stream.name for stream in array.streams if _uses(stream, waitable)] if full else [controller.name]
-    if isinstance(waitable, Tokens):
-        return [s.name for s in array.streams if any(end.tokens is waitable for end in (s.source, *s.sinks))]
-    if isinstance(waitable, CascadeBeats):
-        return [waitable.name]
-    return []
+        Where a core shares a pool with a DMA channel, the channel is the other side.
+        """
+        givers: dict[Lock, list[str]] = {}
+        streams = {end.port: stream.name for stream in self.streams for end in (stream.source, *stream.sinks)}
+        cores = {core.worker: core.name for core in self.cores}
+        for end, pools in self.configuration.pools.items():
+            port = self.configuration.ports.get(end)
+            for pool in pools:
+                free, full = self.locks[pool.tile][pool.free], self.locks[pool.tile][pool.full]
+                if end.worker is not None:
+                    givers.setdefault(full if end.role == "producer" else free, []).append(cores[end.worker])
+                if port is not None:
+                    givers.setdefault(full if port.direction == "S2MM" else free, []).append(streams.get(port, str(port)))
+        return givers
 
-
-def _uses(stream: Stream, queue: Queue) -> bool:
-    return any(end.queue is queue for end in (stream.source, *stream.sinks))
+    def _whom(self, waitable: Waitable, givers: dict[Lock, list[str]]) -> list[str]:
+        if isinstance(waitable, Lock):
+            return givers.get(waitable, [self.controller.name])
+        if isinstance(waitable, Queue) and not waitable.tasks:
+            return [self.controller.name]
+        if isinstance(waitable, CascadeBeats):
+            return [waitable.name]
+        ends = {stream.name: (stream.source, *stream.sinks) for stream in self.streams}
+        return [
+            name for name, channels in ends.items() if any(waitable in (channel.queue, channel.tokens) for channel in channels)
+        ]
 
 
 def _cycle(graph: dict[str, tuple[str, ...]], start: str) -> tuple[str, ...]:

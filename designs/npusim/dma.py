@@ -174,6 +174,7 @@ class Stream(Agent):
     def _run(self, ddr: "Ddr", scheduler: Scheduler, trace: Trace) -> Steps:
         source, sinks = self.source, self.sinks
         ends = [source, *sinks]
+        names = [end.name for end in ends]
         shim = next((end for end in ends if end.kind == "shim"), None)
         while True:
             for end in ends:
@@ -192,7 +193,7 @@ class Stream(Agent):
             if shim is not None:
                 finish = max(finish, ddr.move(count * 4, begin))
             self.time = finish
-            trace.moved(ends, begin, finish, count, shim)
+            trace.moved(names, shim.host_buffer if shim else None, begin, finish, count)
             for end in ends:
                 end.advance(count, finish, scheduler)
 

@@ -1,13 +1,10 @@
 """What happened in a run, for the report and the picture."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from xdna_designs.device import Tile
-
-if TYPE_CHECKING:
-    from npusim.dma import Channel
 
 
 @dataclass
@@ -40,11 +37,11 @@ class Trace:
         if self.detailed:
             self.lanes[lane].append(Span(begin, end, kernel))
 
-    def moved(self, ends: "list[Channel]", begin: float, end: float, words: int, shim: "Channel | None") -> None:
-        """Words moved over a stream."""
-        if shim is not None:
-            self.host_words[shim.host_buffer] += words
-        for channel in ends:
-            self.busy[channel.name] += end - begin
+    def moved(self, lanes: Iterable[str], host_buffer: int | None, begin: float, end: float, words: int) -> None:
+        """Words moved over a stream; `host_buffer` is the address of the one they came from or went to."""
+        if host_buffer is not None:
+            self.host_words[host_buffer] += words
+        for lane in lanes:
+            self.busy[lane] += end - begin
             if self.detailed:
-                self.lanes[channel.name].append(Span(begin, end, f"{words} words"))
+                self.lanes[lane].append(Span(begin, end, f"{words} words"))
