@@ -45,9 +45,21 @@ Check = Callable[[Configuration], Problems]
 def problems(program: Program) -> list[str]:
     """Everything wrong with a program, each with the number of its check; empty when it may run."""
     try:
-        configuration = lower(program)
+        return _problems_of(lower(program))
     except DesignError as error:
         return [f"lowering: {error}"]
+
+
+def verify(program: Program) -> Configuration:
+    """The configuration of a program that passes all checks. Raises DesignError with every problem."""
+    configuration = lower(program)
+    found = _problems_of(configuration)
+    if found:
+        raise DesignError("\n".join(found))
+    return configuration
+
+
+def _problems_of(configuration: Configuration) -> list[str]:
     found = []
     for number, check in CHECKS.items():
         try:
@@ -55,14 +67,6 @@ def problems(program: Program) -> list[str]:
         except DesignError as error:
             found.append(f"check {number}: {error}")
     return found
-
-
-def verify(program: Program) -> Configuration:
-    """The configuration of a program that passes all checks. Raises DesignError with every problem."""
-    found = problems(program)
-    if found:
-        raise DesignError("\n".join(found))
-    return lower(program)
 
 
 def memory_fits(configuration: Configuration) -> Problems:

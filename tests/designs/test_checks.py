@@ -119,6 +119,22 @@ def too_many_locks() -> Program:
     return Design(core=core, args=tuple(barriers)).program()
 
 
+def too_high_a_lock() -> Program:
+    design = Design(tile=Tile(0, 2))
+    small = ObjectFifo(LINE, name="many", depth=64)
+
+    def source(out: Endpoint) -> None:
+        out.acquire(1)
+        out.release(1)
+
+    def sink(inp: Endpoint) -> None:
+        inp.acquire(1)
+        inp.release(1)
+
+    more = [Worker(source, [small.prod()], tile=Tile(1, 2)), Worker(sink, [small.cons()], tile=Tile(1, 3))]
+    return Program(NPU2, design.program().runtime, [*design.workers, *more])
+
+
 def too_long_a_step() -> Program:
     design = Design()
 
@@ -339,7 +355,8 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "2": (too_many_channels, r"in2: tile \(3, 4\) has 2 S2MM channels"),
     "3 descriptors": (too_many_descriptors, r"tile \(0, 2\) has 16 BDs for its channels, 17 are needed"),
     "3 queue": (too_long_a_queue, r"shim tile \(0, 0\): 5 tasks on the queue at 0x1d214 before a wait, the limit is 4"),
-    "4": (too_many_locks, r"a barrier of w: tile \(0, 2\) has 16 locks"),
+    "4 count": (too_many_locks, r"a barrier of w: tile \(0, 2\) has 16 locks"),
+    "4 value": (too_high_a_lock, r"tile \(1, 2\): lock 0 starts at 64, the limit is 63"),
     "5": (too_long_a_step, r"in: shim tile \(0, 0\): step1 = \d+ needs more than 20 bits"),
     "6 grain": (half_a_word, r"the transfer of in: an innermost run of 1 bf16 is no whole number of 32-bit words"),
     "6 overlap": (written_twice, r"host buffer 1: 96 elements are written twice"),
