@@ -384,3 +384,14 @@ def probe(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         "{ aie::store_v(y, kernel_math::narrowed(aie::load_v<16>(x))); }\n"
     )
     monkeypatch.setattr(objects, "sources", lambda: copy)
+
+
+def test_the_chips_compiler_gets_the_stock_flags(tmp_path: Path) -> None:
+    wanted = objects.parse_object(kernel_object("gemm", DIM_M=64, DIM_N=96))
+    for device in (NPU1, NPU2):
+        command = objects.peano_command(wanted, device, tmp_path / "peano", tmp_path / "aie", tmp_path / "gemm.o")
+        assert command[0] == str(tmp_path / "peano" / "bin" / "clang++")
+        assert {"-O2", "-std=c++20", f"--target={device.generation}-none-unknown-elf", "-DDIM_M=64", "-DDIM_N=96"} <= set(command)
+        assert f"-I{tmp_path / 'aie' / 'include'}" in command
+        assert not any("include/host" in part for part in command)
+        assert ("-DAIE_API_EMULATE_BFLOAT16_MMUL_WITH_BFP16" in command) == (device is NPU2)
