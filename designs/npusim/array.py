@@ -117,7 +117,7 @@ class Array:
 
     def _connect(self) -> None:
         settings = {tile: entry.switch for tile, entry in self.configuration.tiles.items()}
-        ddr = Ddr(self.device.clock)
+        ddr = Ddr(cost.clock(self.device))
         self.streams = []
         for tile in list(settings):
             kind = self.device.kind(tile)

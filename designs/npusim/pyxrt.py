@@ -196,7 +196,7 @@ class hw_context:  # noqa: N801
             self._array = Array(self._file.configuration(), self._file.kernels(), memory=machine.memory, seed=machine.seed)
         run = self._array.run(words, addresses)
         assert isinstance(machine.device, Device)
-        seconds = run.cycles / machine.device.clock
+        seconds = run.cycles / cost.clock(machine.device)
         machine.charge("dispatches", cost.value("dispatch") + seconds)
         return ert_cmd_state.ERT_CMD_STATE_TIMEOUT if seconds > HANG_SECONDS else ert_cmd_state.ERT_CMD_STATE_COMPLETED
 

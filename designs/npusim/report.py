@@ -53,7 +53,7 @@ class Report:
 
 def report(array: Array, run: Run, buffers: Mapping[int, str]) -> Report:
     """The report of the array's only run. `buffers`: what is at which address."""
-    microsecond = 1e6 / array.device.clock
+    microsecond = 1e6 / cost.clock(array.device)
     kinds: dict[str, int] = {}
     for address, count in run.host_bytes.items():
         name = buffers.get(address, "other")
@@ -86,4 +86,4 @@ def picture(array: Array, title: str, columns: int | None = None) -> str:
 
     lanes = sorted(array.trace.lanes, key=place)
     shown = {lane: array.trace.lanes[lane] for lane in lanes if columns is None or place(lane)[1] < columns}
-    return timeline(f"{title}: predicted, not measured", shown, 1e6 / array.device.clock)
+    return timeline(f"{title}: predicted, not measured", shown, 1e6 / cost.clock(array.device))

@@ -27,6 +27,14 @@ CONSTANTS: Final = {
         1.0e-4, "s", "submit and wait in one context, 0.02-0.4 ms by others: Cyronius/ggml-xdna specs/xdna-backend"
     ),
     "context_switch": Constant(2.67e-3, "s", "another xclbin's context: atassis/xdna-engine docs/where-time-goes.md"),
+    "npu1_clock": Constant(1.3e9, "Hz", "between the driver's hclk of 1.309 and 1.6 GHz: amd/xdna-driver npu1_regs.c"),
+    "npu2_clock": Constant(
+        1.6e9, "Hz", "1.76 measured on a Strix (mlir-aie skills, architecture); a Krackan streams 5.4 GB/s a column: > 1.35"
+    ),
+    "npu1_gemm": Constant(40.0, "MAC/cycle/core", "1.4-1.8 TFLOP/s on 16 cores: drakosha/whisper-xdna"),
+    "npu2_gemm": Constant(
+        128.0, "MAC/cycle/core", "15 TFLOP/s on 32 cores, the best of atassis/xdna-engine's encoder products (7.7 typical)"
+    ),
     "stream_word": Constant(1.0, "cycles", "a stream carries one 32-bit word a cycle: AM020, stream interconnect"),
     "bd_start": Constant(16.0, "cycles", "estimate: loading a BD and taking its lock"),
     "kernel_call": Constant(30.0, "cycles", "estimate: call, loop set-up and locks of one kernel call"),
@@ -35,7 +43,7 @@ CONSTANTS: Final = {
     "bf16_lanes": Constant(32.0, "MAC/cycle", "mac_elem_32 of bfloat16: AIE API, detail/aie2p"),
     "float_multiply": Constant(6.0, "cycles", "a float32 product built from bfloat16 pieces: AIE API, emulated multiplication"),
 }
-"""All of them; the device's clock and MACs a cycle are in device.py."""
+"""All of them."""
 
 Defines = Mapping[str, int]
 
@@ -43,6 +51,11 @@ Defines = Mapping[str, int]
 def value(name: str) -> float:
     """A constant's number."""
     return CONSTANTS[name].value
+
+
+def clock(device: Device) -> float:
+    """Cycles a second of a device's array."""
+    return value(f"{device.name}_clock")
 
 
 def _vector(elements: float, multiplies: float = 0.0, steps: float = 2.0) -> float:
@@ -57,7 +70,7 @@ def _gemm(d: Defines) -> float:
 _Cycles = Callable[[Defines, tuple[int, ...], Device], float]
 CYCLES: Final[dict[str, _Cycles]] = {
     "gemm_zero": lambda d, ints, device: _vector(_gemm(d), steps=1),
-    "gemm_accumulate": lambda d, ints, device: _gemm(d) * d["DIM_K"] / device.macs,
+    "gemm_accumulate": lambda d, ints, device: _gemm(d) * d["DIM_K"] / value(f"{device.name}_gemm"),
     "gemm_bias": lambda d, ints, device: _vector(_gemm(d)),
     "gemm_residual": lambda d, ints, device: _vector(d["DIM_K"] * d["DIM_N"], steps=3),
     "gemm_store": lambda d, ints, device: _vector(_gemm(d), multiplies=10 if ints and ints[0] in (2, 3, 4) else 0),

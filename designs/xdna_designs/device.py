@@ -58,19 +58,13 @@ LIMITS: Final[dict[Kind, TileLimits]] = {
 
 @dataclass(frozen=True)
 class Device:
-    """One generation of the array.
-
-    `clock` in Hz is what the cost model assumes; `macs` are bfloat16 multiply-accumulates a cycle and core of the GEMM kernel.
-    `code` is the generation in an instruction stream's header.
-    """
+    """One generation of the array. `code` is the generation in an instruction stream's header."""
 
     name: str
     generation: Literal["aie2", "aie2p"]
     columns: int
     contexts: int
     code: int
-    clock: float
-    macs: int
 
     @property
     def arch(self) -> int:
@@ -99,6 +93,6 @@ class Tile:
         return abs(self.column - other.column) + abs(self.row - other.row) == 1
 
 
-NPU1: Final = Device("npu1", "aie2", columns=4, contexts=6, code=3, clock=1.25e9, macs=64)
-NPU2: Final = Device("npu2", "aie2p", columns=8, contexts=16, code=4, clock=1.25e9, macs=160)
+NPU1: Final = Device("npu1", "aie2", columns=4, contexts=6, code=3)
+NPU2: Final = Device("npu2", "aie2p", columns=8, contexts=16, code=4)
 DEVICES: Final = {device.name: device for device in (NPU1, NPU2)}
