@@ -52,6 +52,7 @@ def test_a_model_is_downloaded_listed_verified_and_removed(repository: Path, tmp
     assert "models download whisper-tiny" in gone.stderr
 
 
+@pytest.mark.long
 def test_a_cut_download_leaves_no_model_and_is_resumed_where_it_was_cut(repository: Path, tmp_path: Path) -> None:
     kept = 10 << 20
     with serving(repository, REPOSITORY) as hub:

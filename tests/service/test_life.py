@@ -195,6 +195,7 @@ def test_a_recogniser_lost_at_work_is_replaced_and_the_text_comes(ready: Desktop
     assert "trying again" in daemon.log.read_text("utf-8")
 
 
+@pytest.mark.long
 def test_a_recogniser_that_is_always_lost_keeps_the_sound(ready: Desktop) -> None:
     daemon = ready.start_daemon("--recognition-limit", "1", "--no-partials")
     monitor = ready.monitor()
@@ -492,6 +493,7 @@ def test_unplugging_the_last_microphone_keeps_what_was_heard(ready: Desktop) -> 
     assert WORDS in monitor.wait("Finished", 2)[-1].lower()
 
 
+@pytest.mark.long
 def test_a_warm_microphone_is_open_from_the_start_and_closes_when_it_is_not_wanted(ready: Desktop) -> None:
     def recording() -> bool:
         return bool(ready.run("pactl", "list", "short", "source-outputs").stdout)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from xdna_asr.errors import BackendUnavailable
-from xdna_asr.runtime import npu
 
 Backend = Literal["cpu", "npu", "sim"]
 BACKENDS: Final = ("auto", "npu", "cpu", "sim")
@@ -28,7 +27,9 @@ def choose(wanted: str) -> Choice:
         return Choice("cpu", "asked for")
     if wanted == "sim":
         raise BackendUnavailable("the NPU simulator is not part of this version; use --backend cpu")
-    missing = npu.obstacle() or "this version has no NPU overlays yet"
+    from xdna_asr.runtime.npu import obstacle
+
+    missing = obstacle() or "this version has no NPU overlays yet"
     if wanted == "npu":
         raise BackendUnavailable(f"the NPU can't be used: {missing}; use --backend auto or cpu")
     return Choice("cpu", f"no NPU: {missing}")
