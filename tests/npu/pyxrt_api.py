@@ -35,6 +35,8 @@ def api_of(module: Any, prefix: str = "pyxrt") -> "dict[str, Any]":
     found: dict[str, Any] = {}
     for name in sorted(vars(module)):
         value = getattr(module, name)
+        if name.endswith("_vector"):
+            continue  # what pybind makes of std::vector
         if name.startswith("_") or (
             callable(value) and getattr(value, "__module__", None) not in (module.__name__, "pyxrt", "pyxrt.ext")
         ):
