@@ -49,6 +49,6 @@ def read(path: str) -> OverlayFile:
         loaded = json.loads(Path(path).read_text("utf-8"))[_KIND]
         return OverlayFile(loaded["design"], DEVICES[loaded["device"]], tuple(loaded["parameters"].items()))
     except FileNotFoundError:
-        raise RuntimeError(f"failed to open '{path}': No such file or directory") from None
+        raise RuntimeError(f"No such file '{path}'") from None
     except (OSError, ValueError, KeyError, TypeError):
-        raise RuntimeError(f"invalid xclbin: {path}") from None
+        raise RuntimeError("Invalid xclbin") from None

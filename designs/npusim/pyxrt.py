@@ -108,7 +108,7 @@ class device:  # noqa: N801
     @native("device.__init__")
     def __init__(self, which: "int | str" = 0) -> None:
         if machine.device is None or which not in (0, "0000:c5:00.1"):
-            raise RuntimeError(f"No such device with index '{which}'")
+            raise RuntimeError(f" No such device with index '{which}'")
         if machine.trouble == "eacces":
             raise RuntimeError("failed to open /dev/accel/accel0 (err=13): Permission denied")
         self._machine: Machine = machine

@@ -119,8 +119,8 @@ _HELP: Final = {
     "err=11": "memory can't be locked: raise the limit (ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit)",
     "err=-22": "all contexts of the NPU are taken by other programs; close one",
     "err=-95": "XRT is newer than the kernel's amdxdna driver; update the kernel",
-    "invalid xclbin": "the overlay file is damaged; install it again",
-    "failed to open": "the overlay file is missing; install it again",
+    "Invalid xclbin": "the overlay file is damaged; install it again",
+    "No such file": "the overlay file is missing; install it again",
 }
 
 
