@@ -42,7 +42,7 @@ docs: $(VENV)/.test
 	$(BIN)/python -m npusim gemv --columns 2 --svg docs/npu-gemv.svg >/dev/null
 
 kernels: $(VENV)/.test $(VENV)/.desktop
-	$(BIN)/python kernels/build.py
+	$(BIN)/python packaging/build_kernels.py
 
 real-pyxrt:
 	sh tests/npu/real_pyxrt.sh
