@@ -67,7 +67,11 @@ def _table(design: str) -> str:
     ]
     for device in DEVICES.values():
         for size, program in sizes(design, device).items():
-            _, made = _run(program)
+            try:
+                _, made = _run(program)
+            except DesignError as error:
+                lines.append(f"| {size} | {device.name} | does not fit: {error} | | | |")
+                continue
             time = f"{made.bandwidth_floor_us:.0f} | {made.predicted_us:.0f}"
             lines.append(f"| {size} | {device.name} | {sum(made.bytes.values())} | {time} | {made.array_utilisation:.0%} |")
     return "\n".join(lines)

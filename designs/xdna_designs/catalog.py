@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from xdna_designs.argmax.design import Argmax
 from xdna_designs.dataflow import Program
+from xdna_designs.decoder.design import Decoder
 from xdna_designs.device import Device
 from xdna_designs.gemm.design import Epilogue, Gemm
 from xdna_designs.gemv.design import Gemv
@@ -37,7 +38,21 @@ def _row_sizes(design: Any, *rest: int) -> dict[str, Program]:
     return {f"{rows} rows": design.program(rows, *rest) for rows in (64, 512)}
 
 
+def _decoder(design: Decoder) -> list[Program]:
+    return [design.program(3, [5], 2)]
+
+
+def _decoder_sizes(design: Decoder) -> dict[str, Program]:
+    models = {"tiny": (384, 4), "base": (512, 6), "small": (768, 12)}
+    return {f"{name}, a token": Decoder(design.device, width=w, layers=n).program(20, [5], 1) for name, (w, n) in models.items()}
+
+
+def _small_decoder(device: Device, layers: int = 1, vocabulary: int = 1024, audio: int = 128, context: int = 128) -> Decoder:
+    return Decoder(device, layers=layers, vocabulary=vocabulary, audio=audio, context=context)
+
+
 CATALOG: Final[dict[str, Entry]] = {
+    "decoder": Entry(_small_decoder, _decoder, _decoder_sizes),
     "gemm": Entry(Gemm, _gemm, _gemm_sizes),
     "gemv": Entry(
         Gemv,

@@ -67,6 +67,18 @@ def _gemm(d: Defines) -> float:
     return d["DIM_M"] * d["DIM_N"]
 
 
+def _decoder_begin(d: Defines) -> float:
+    """The mean of a layer's ten operators: five normalise, two make a softmax of a full cache."""
+    normalise = _vector(d["DIM_D"], multiplies=3, steps=6)
+    softmax = _vector(d["DIM_D"] / 64 * d["DIM_KEYS"], multiplies=6, steps=12)
+    return 40 + (5 * normalise + 2 * softmax) / 10
+
+
+def _decoder_work(d: Defines) -> float:
+    """The dearest kind of object, keys: a product of 64 for each head and row."""
+    return d["DIM_ROWS"] * d["DIM_D"] / 64 * (64 / value("bf16_lanes") + 8)
+
+
 _Cycles = Callable[[Defines, tuple[int, ...], Device], float]
 CYCLES: Final[dict[str, _Cycles]] = {
     "gemm_zero": lambda d, ints, device: _vector(_gemm(d), steps=1),
@@ -78,6 +90,15 @@ CYCLES: Final[dict[str, _Cycles]] = {
     "gemv_store": lambda d, ints, device: _vector(64),
     "layer_norm": lambda d, ints, device: _vector(d["DIM_D"], multiplies=4, steps=8) + 60,
     "softmax": lambda d, ints, device: _vector(d["DIM_COLUMNS"], multiplies=13, steps=14) + 60,
+    "decoder_start": lambda d, ints, device: 32.0,
+    "decoder_begin": lambda d, ints, device: _decoder_begin(d),
+    "decoder_work": lambda d, ints, device: _decoder_work(d),
+    "decoder_end": lambda d, ints, device: 20.0,
+    "decoder_give": lambda d, ints, device: _vector(d["DIM_D"] / d["DIM_WORKERS"], multiplies=3),
+    "decoder_give_pair": lambda d, ints, device: _vector(2 * d["DIM_D"] / d["DIM_WORKERS"], multiplies=2),
+    "decoder_take": lambda d, ints, device: _vector(d["DIM_D"], multiplies=1, steps=3),
+    "decoder_append": lambda d, ints, device: _vector(d["DIM_D"] / 2),
+    "decoder_tell": lambda d, ints, device: 16.0,
     "argmax_start": lambda d, ints, device: 4.0,
     "argmax_rows": lambda d, ints, device: d["DIM_ROWS"] * (d["DIM_D"] / value("bf16_lanes") + 12),
 }

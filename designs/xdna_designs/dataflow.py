@@ -464,9 +464,13 @@ class Sequencer:
 
 
 class Runtime:
-    """The host's side of one dispatch: `sequence_fn` over host buffers of `fn_args` types."""
+    """The host's side of one dispatch: `sequence_fn` over host buffers of `fn_args` types.
 
-    def __init__(self, sequence_fn: Callable[..., None], fn_args: Sequence[TensorType]) -> None:
+    `partial`: those of which a dispatch may write a part only, such as caches.
+    """
+
+    def __init__(self, sequence_fn: Callable[..., None], fn_args: Sequence[TensorType], *, partial: Sequence[int] = ()) -> None:
+        self.partial = frozenset(partial)
         self.sequence_fn = sequence_fn
         self.types = tuple(fn_args)
         self.orders = Sequencer.record(sequence_fn, [HostBuffer(index, type) for index, type in enumerate(fn_args)])

@@ -276,7 +276,8 @@ def test_attention_survives_peaked_rows_and_one_valid_key(arch: int) -> None:
 
 
 def test_every_kernel_has_a_case() -> None:
-    assert {path.stem for path in sources().glob("*.cc")} == {name.partition("-")[0] for name in CASES}
+    together = {"decoder_begin", "decoder_work", "decoder_exchange"}  # test_decoder.py
+    assert {path.stem for path in sources().glob("*.cc")} == {name.partition("-")[0] for name in CASES} | together
 
 
 @pytest.fixture

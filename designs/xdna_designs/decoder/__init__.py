@@ -1,0 +1,1 @@
+"""The decoder overlay: weights stream past resident workers, tokens feed back on the device."""
