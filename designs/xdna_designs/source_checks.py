@@ -17,7 +17,9 @@ from xdna_designs.taps import Problems
 _CALL_BYTES: Final = 64
 _LOCK_BYTES: Final = 32
 _LOOP_BYTES: Final = 32
-_STATEMENT_BYTES: Final = 48
+_STATEMENT_BYTES: Final = 32
+_START_BYTES: Final = 1024
+_FOREIGN_BYTES: Final = 512
 _MAX_STEPS: Final = 400
 _MAX_LOCAL_BYTES: Final = 48
 
@@ -86,9 +88,12 @@ def programs_fit(configuration: Configuration) -> Problems:
 
 
 def program_bytes(worker: Worker) -> int:
-    """A rough size of a core's program: its steps, unrolled as the compiler does, and its kernels' inner loops."""
+    """A rough size of a core's program: steps, unrolled as the compiler does, and two bundles a statement of its kernels.
+
+    Two bundles are fitted to nothing; the compiler's figures will replace them.
+    """
     unrolled = sum(_step_bytes(step) for step in steps_of(worker.body)) * _unroll(worker)
-    return 512 + unrolled + sum(_kernel_bytes(kernel) for kernel in kernels_of(worker))
+    return _START_BYTES + unrolled + sum(_object_bytes(name) for name in {k.object_file_name for k in kernels_of(worker)})
 
 
 def devices_differ_in_one_table(configuration: Configuration) -> Problems:
@@ -119,13 +124,13 @@ def _unroll(worker: Worker) -> int:
     return int(np.lcm.reduce([end.depth for end in worker.endpoints] or [1]))
 
 
-def _kernel_bytes(kernel: Kernel) -> int:
-    """An allowance for each statement of the kernel's function: fitted to nothing, to be replaced by what the compiler says."""
-    path = parse_object(kernel.object_file_name).path
+def _object_bytes(file_name: str) -> int:
+    """Statements of a kernel's source, helpers and all; loops and branches end in braces and are not counted."""
+    path = parse_object(file_name).path
     if not path.exists():
-        return 256
-    body = dict(_functions(path.read_text())).get(kernel.name, "")
-    return 64 + _STATEMENT_BYTES * body.count(";")
+        return _FOREIGN_BYTES
+    text = _without_comments(path.read_text("utf-8"))
+    return _STATEMENT_BYTES * text.count(";")
 
 
 def _sources(configuration: Configuration) -> set[Path]:
