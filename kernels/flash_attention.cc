@@ -110,6 +110,7 @@ void weigh_values(const bfloat16* chances, const bfloat16* v, const float* rows,
 extern "C" {
 
 void attention_start(float* rows, float* o) {
+  aie::set_rounding(aie::rounding_mode::conv_even);
   for (unsigned row = 0; row < DIM_Q; row += kLanes) {
     aie::store_v(rows + row, spread(kLowest));
     aie::store_v(rows + DIM_Q + row, aie::zeros<float, kLanes>());

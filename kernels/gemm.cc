@@ -45,6 +45,7 @@ void each_register(float* block, Function function) {
 extern "C" {
 
 void gemm_zero(float* acc) {
+  aie::set_rounding(aie::rounding_mode::conv_even);
   for (unsigned i = 0; i < DIM_M * DIM_N; i += kernel_math::kLanes) aie::store_v(acc + i, aie::zeros<float, kernel_math::kLanes>());
 }
 

@@ -25,14 +25,15 @@ _MAX_LOCAL_BYTES: Final = 48
 
 
 def kernels_set_rounding(configuration: Configuration) -> Problems:
-    """14: every function of a kernel that computes sets conv_even first, itself or through the one it calls."""
+    """14: every function of a kernel sets conv_even first, itself or in the template it hands on to; integers alone need not."""
     for path in sorted(_sources(configuration)):
         text = _without_comments(path.read_text("utf-8"))
         for name, body in _functions(text):
             called = re.search(r"\{ (\w+)<", body)
             if called:
                 body = text[text.index(f"void {called[1]}(") :]  # noqa: PLW2901
-            computes = re.search(r"narrowed|\bmac\(|to_vector|_of\(|aie::add\(", body)
+            helpers = re.findall(r"^[\w:]+ (\w+)\(", text, re.MULTILINE)
+            computes = "aie::" in body or any(f"{helper}(" in body.split("{", 1)[-1] for helper in helpers)
             if computes and "set_rounding(aie::rounding_mode::conv_even)" not in body:
                 yield f"{path.name}: {name} does not set the rounding mode, which may be anything"
 

@@ -240,6 +240,19 @@ def test_the_self_check_passes_and_finds_a_wrong_number(tmp_path: Path, device: 
         check_gemm(product.npu, product.overlay)
 
 
+def test_old_instruction_streams_make_room(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "KEPT_STREAMS", 2)
+    product = Product(tmp_path)
+    wanted = product.run()
+    for rows in (512, 768, 1024):
+        words = stream(lower(Gemm(NPU2).program(rows, 64, 512)))
+        inp, out = product.npu.buffer(2 * rows * 64), product.npu.buffer(2 * rows * 512)
+        inp.write(np.zeros(rows * 64, np.uint16))
+        product.overlay.run(words, inp, product.arena["w"], out)
+    assert len(product.overlay._instructions) == 2
+    assert np.array_equal(product.run(), wanted)
+
+
 def test_parts_of_buffers_are_aligned_and_inside(machine: Machine) -> None:
     whole = Npu.open(pyxrt).buffer(256)
     for offset, size in ((32, 64), (192, 128), (-64, 64)):

@@ -23,6 +23,8 @@ NODE: Final = Path("/dev/accel/accel0")
 WAIT_MILLISECONDS: Final = 5000
 """How long one dispatch may take; the driver gives up after 2 s by itself."""
 KERNEL: Final = "MLIR_AIE"
+KEPT_STREAMS: Final = 256
+"""Instruction streams whose buffers an overlay keeps; the one that was made first goes first."""
 _OPCODE: Final = 3
 _FIRST_BUFFER: Final = 3
 _NAMES: Final = {"npu1": ("npu1", "phoenix", "hawk"), "npu2": ("npu4", "npu5", "npu6", "strix", "krackan")}
@@ -237,6 +239,8 @@ class Overlay:
             buffer = _opened(lambda: xrt.bo(self._npu.device, words.nbytes, flags, group))
             buffer.write(words.view(np.uint8), 0)
             buffer.sync(xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE)
+            if len(self._instructions) == KEPT_STREAMS:
+                del self._instructions[next(iter(self._instructions))]
             self._instructions[key] = (buffer, words.nbytes)
         return self._instructions[key]
 
