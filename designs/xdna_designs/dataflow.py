@@ -370,7 +370,10 @@ class Worker:
 
 @dataclass(frozen=True, eq=False)
 class CascadeFlow:
-    """512 bits a beat from one core to its southern or eastern neighbour."""
+    """512 bits a beat from one core to its southern or eastern neighbour.
+
+    A kernel that reads it has a name in `_cascade_in`: the simulator calls it when its sender has sent.
+    """
 
     source: Worker
     destination: Worker

@@ -17,8 +17,8 @@ MEM_ROW: Final = 1
 FIRST_CORE_ROW: Final = 2
 ROWS: Final = 6
 CORE_ROWS: Final = ROWS - FIRST_CORE_ROW
-PROGRAM_BYTES: Final = 16384
 PROGRAM_BUDGET: Final = 12288
+"""Bytes of a core's program that an estimate may reach; the memory has 16384, and the linker does not notice more."""
 QUEUE_DEPTH: Final = 4
 MAX_REPEAT: Final = 256
 MAX_ITERATION: Final = 64

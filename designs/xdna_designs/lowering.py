@@ -71,10 +71,6 @@ class Configuration:
         """The generation it is for."""
         return self.program.device
 
-    def chain_of(self, end: Endpoint) -> Chain | None:
-        """The BD ring of a fifo's end, if a DMA serves it."""
-        return next((chain for chain in self.chains if chain.end is end), None)
-
 
 def lower(program: Program) -> Configuration:
     """Place and configure a program. Raises DesignError when it does not fit."""

@@ -1,6 +1,5 @@
 """Types of objects and the walks over them."""
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -125,8 +124,3 @@ def to_words(sizes: Sequence[int], strides: Sequence[int], dtype: str, where: st
 def tiles_of(indices: NDArray[np.int64], count: int) -> bool:
     """Whether the indices visit each of `count` elements exactly once."""
     return len(indices) == count and bool(np.array_equal(np.sort(indices), np.arange(count)))
-
-
-def offsets_of(types: Sequence[TensorType]) -> list[int]:
-    """Where each object starts when they lie one after the other, in elements."""
-    return [0, *itertools.accumulate(entry.count for entry in types)][:-1]
