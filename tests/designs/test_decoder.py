@@ -132,7 +132,7 @@ def test_one_or_many_steps_a_dispatch_and_any_schedule_give_the_same_tokens() ->
     wanted = small.decode(12, 16)[0]
     for each in (1, 4, 8):
         assert small.decode(12, each)[0] == wanted
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         assert small.decode(12, 8, seed=seed, equal_takes=bool(seed % 2))[0] == wanted
 
 

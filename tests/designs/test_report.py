@@ -39,7 +39,7 @@ def test_report_and_picture(name: str, device: str, tmp_path: Path, capsys: pyte
     assert all(0 <= share <= 1.001 for share in figures["busy"].values())
     moved = {int(label.split()[2]): count for label, count in figures["bytes"].items()}
     for index, kind in enumerate(program.runtime.types):
-        assert moved[index] >= kind.nbytes or name in ("gemm", "gemv")
+        assert moved[index] >= kind.nbytes or name == "decoder"  # reads a part of its arena and caches
     image = ElementTree.fromstring(drawn.read_text())
     texts = [element.text or "" for element in image.iter("{http://www.w3.org/2000/svg}text")]
     assert any("predicted, not measured" in text for text in texts)
