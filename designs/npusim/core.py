@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from npusim.kernels import Core as Registers
 from npusim.kernels import KernelError, Kernels
+from npusim.memory import SimulationError
 from npusim.schedule import Agent, Lock, Scheduler, Steps, Waitable
 from npusim.trace import Trace
 from xdna_designs import cost
@@ -80,6 +81,7 @@ class CoreAgent(Agent):
         self.beats_out: CascadeBeats | None = None
         self.cascade_in: Any = None
         self.busy = 0.0
+        self._waits = 0
         self.equal_takes = False
         self.steps = self._run()
 
@@ -92,9 +94,12 @@ class CoreAgent(Agent):
 
     def _run(self) -> Steps:
         while True:
+            before = self._waits
             yield from self._steps(self.worker.body)
             if not self.worker.while_true:
                 return
+            if self._waits == before:
+                raise SimulationError(f"{self.name} waits for nothing in a whole round and would spin for ever")
 
     def _steps(self, body: list[Step]) -> Steps:
         for step in body:
@@ -114,6 +119,7 @@ class CoreAgent(Agent):
                 self._scheduler.release(self._barriers[step.barrier], step.value, self.time)
 
     def _take(self, lock: Lock, count: int) -> Steps:
+        self._waits += 1
         while lock.value < count:
             yield lock
         for _ in range(count):
@@ -121,6 +127,7 @@ class CoreAgent(Agent):
             self.time = max(self.time, stamp)
 
     def _wait_equal(self, lock: Lock, value: int) -> Steps:
+        self._waits += 1
         while lock.value != value:
             yield lock
         self.time = max(self.time, *lock.stamps)

@@ -317,6 +317,13 @@ def test_dma_outside_every_buffer_is_an_error() -> None:
         Simulation(chain(one_by_one), copy_kernels()).run(arrays(3))
 
 
+def test_a_core_that_waits_for_nothing_is_an_error_and_no_hang() -> None:
+    program = chain(one_by_one)
+    idle = Worker(lambda: None, [], tile=Tile(5, 2), name="idle")
+    with pytest.raises(SimulationError, match="waits for nothing in a whole round"):
+        Simulation(Program(NPU2, program.runtime, [*program.workers, idle]), copy_kernels()).run(arrays(4))
+
+
 def test_a_kernel_that_reads_what_nobody_wrote_stops_the_run() -> None:
     line, out = tensor("f32", 16), tensor("bf16", 16)
     cast = Kernel("cast", objects.kernel_object("cast"), [line, out, int])
