@@ -21,7 +21,7 @@ static_assert(DIM_Q % 16 == 0 && DIM_S % 16 == 0 && DIM_D % 16 == 0);
 namespace {
 
 using namespace kernel_math;
-#if __AIEARCH__ == 20
+#if __AIE_ARCH__ == 20
 constexpr unsigned r = 4, s = 8, t = 4;
 #else
 constexpr unsigned r = 8, s = 8, t = 8;

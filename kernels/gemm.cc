@@ -19,7 +19,7 @@
 
 namespace {
 
-#if __AIEARCH__ == 20
+#if __AIE_ARCH__ == 20
 constexpr unsigned r = 4, s = 8, t = 4;
 #else
 constexpr unsigned r = 8, s = 8, t = 8;

@@ -68,7 +68,7 @@ def build(file_name: str, arch: int, *, cxx: str | None = None, folder: Path | N
     command = [
         cxx,
         *FLAGS,
-        f"-D__AIEARCH__={arch}",
+        f"-D__AIE_ARCH__={arch}",
         *(f"-D{name}={value}" for name, value in wanted.defines),
         f"-I{objects.sources() / 'include' / 'host'}",
         f"-I{objects.sources() / 'include' / 'shared'}",

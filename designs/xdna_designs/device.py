@@ -68,7 +68,7 @@ class Device:
 
     @property
     def arch(self) -> int:
-        """Value of __AIEARCH__."""
+        """Value of __AIE_ARCH__."""
         return 20 if self.generation == "aie2" else 21
 
     def kind(self, tile: "Tile") -> Kind:

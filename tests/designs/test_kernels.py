@@ -221,7 +221,7 @@ def _cast(call: KernelCalls, arch: int) -> float:
 
 
 CASES: dict[str, tuple[str, Callable[[KernelCalls, int], float], dict[int, float]]] = {
-    # name: (object, error against the reference, tolerance by __AIEARCH__)
+    # name: (object, error against the reference, tolerance by __AIE_ARCH__)
     # GEMM on aie2p: two operands in blocks of eight with 7 bits and a sign, 1/64 to 1/128 of the largest: 1 % for normal values.
     "gemm": (kernel_object("gemm", DIM_M=64, DIM_K=64, DIM_N=64), _gemm, {20: 3e-3, 21: 1.2e-2}),
     "gemm-narrow": (kernel_object("gemm", DIM_M=32, DIM_K=32, DIM_N=96), _gemm, {20: 3e-3, 21: 1.2e-2}),

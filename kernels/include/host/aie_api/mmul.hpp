@@ -10,13 +10,13 @@
 
 #include "accum.hpp"
 
-#ifndef __AIEARCH__
-#define __AIEARCH__ 21  // 20 = aie2, 21 = aie2p
+#ifndef __AIE_ARCH__
+#define __AIE_ARCH__ 21  // 20 = aie2, 21 = aie2p
 #endif
 
 namespace aie_host {
 
-constexpr bool kAie2p = __AIEARCH__ == 21;
+constexpr bool kAie2p = __AIE_ARCH__ == 21;
 #ifdef AIE_API_EMULATE_BFLOAT16_MMUL_WITH_BFP16
 constexpr bool kBlockFloat = kAie2p;
 #else
